@@ -1,0 +1,54 @@
+"""What the gateway hands to a pool: batches of what happened to its nodes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from domain.faults import FaultEvent
+from domain.model import Message
+from domain.nodes import NodeIdentity, NodeRef
+
+
+class NodeEventKind(StrEnum):
+    """What happened.
+
+    ``seen``: an agent said hello (first time at this gateway, new boot, or back after silence).
+    ``lost``: a node that was connected is silent for longer than the gateway's limit.
+    ``fault``: a fault opened, repeated or cleared.
+    """
+
+    SEEN = "seen"
+    LOST = "lost"
+    FAULT = "fault"
+
+
+class NodeEvent(Message):
+    """One thing that happened to one node.
+
+    Attributes:
+        at: the gateway's clock, the one clock that all events of a pool share (an agent's may be off).
+        identity: with ``seen``.
+        fault: with ``fault``.
+        suppressed: repeats of this fault that the gateway's flood limit held back, counted not lost.
+    """
+
+    kind: NodeEventKind
+    node: NodeRef
+    at: datetime
+    identity: NodeIdentity | None = None
+    fault: FaultEvent | None = None
+    suppressed: int = 0
+
+
+class PoolReport(Message):
+    """One signal to a pool: several events in the order in which they happened. At most 200 of them."""
+
+    events: tuple[NodeEvent, ...]
+
+
+class PoolInput(Message):
+    """What a pool's workflow starts with when the first report wakes it."""
+
+    cluster: str
+    pool: str
