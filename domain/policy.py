@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator
 
 from domain.faults import Rung, Severity
-from domain.model import Word
+from domain.model import Message
 from domain.operations import BurnInLevel
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$")
@@ -77,7 +77,7 @@ class NoAnswer(StrEnum):
     PROCEED = "proceed"
 
 
-class Match(Word):
+class Match(Message):
     """To what a rule applies. Names are shell patterns; an empty list means any."""
 
     cluster: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def _any_pattern(patterns: tuple[str, ...], value: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
 
 
-class Rule(Word):
+class Rule(Message):
     """One line of the policy. The first rule that matches decides.
 
     Attributes:
@@ -123,14 +123,14 @@ class Rule(Word):
     no_answer: NoAnswer = NoAnswer.HOLD
 
 
-class Budget(Word):
+class Budget(Message):
     """How many nodes of a pool may be out at once: the stricter of the two, but never less than one node."""
 
     max_nodes: int = Field(1, ge=0)
     max_percent: float = Field(10.0, ge=0, le=100)
 
 
-class Breaker(Word):
+class Breaker(Message):
     """When too much fails together, repairs stop and a person is asked.
 
     Attributes:
@@ -148,7 +148,7 @@ class WithoutSpare(StrEnum):
     REQUEUE = "requeue"
 
 
-class PoolPolicy(Word):
+class PoolPolicy(Message):
     """What holds for a pool.
 
     Attributes:
@@ -165,21 +165,21 @@ class PoolPolicy(Word):
     spare_wait: Duration = timedelta(minutes=10)
 
 
-class GraceRule(Word):
+class GraceRule(Message):
     """How long a fault may clear by itself before a rung is run."""
 
     fault: str
     wait: Duration
 
 
-class LadderRule(Word):
+class LadderRule(Message):
     """The rungs for a fault class, in place of the catalog's."""
 
     fault: str
     rungs: tuple[Rung, ...] = Field(min_length=1)
 
 
-class Attempts(Word):
+class Attempts(Message):
     """Bounds on trying again.
 
     Attributes:
@@ -193,7 +193,7 @@ class Attempts(Word):
     look_back: Duration = timedelta(days=7)
 
 
-class Limits(Word):
+class Limits(Message):
     """Hard bounds on each step."""
 
     checkpoint: Duration = timedelta(minutes=10)
@@ -207,14 +207,14 @@ class Limits(Word):
     burn_in: Duration = timedelta(hours=4)
 
 
-class BurnInPolicy(Word):
+class BurnInPolicy(Message):
     """How a node is proven before it returns."""
 
     level: BurnInLevel = BurnInLevel.QUICK
     allow_warn: bool = False
 
 
-class Policy(Word):
+class Policy(Message):
     """The whole policy. ``Policy()`` is the built-in one: it observes and acts on nothing."""
 
     version: Literal[1] = 1
