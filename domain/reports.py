@@ -8,6 +8,7 @@ from enum import StrEnum
 from domain.faults import FaultEvent
 from domain.model import Message
 from domain.nodes import NodeIdentity, NodeRef
+from domain.pool import PoolState
 
 
 class NodeEventKind(StrEnum):
@@ -48,7 +49,12 @@ class PoolReport(Message):
 
 
 class PoolInput(Message):
-    """What a pool's workflow starts with when the first report wakes it."""
+    """What a pool's workflow starts with when the first report wakes it.
+
+    Attributes:
+        state: what an earlier run of the same pool carried over; None for the first.
+    """
 
     cluster: str
     pool: str
+    state: PoolState | None = None

@@ -25,6 +25,7 @@ class Workload(Message):
         gpus_per_node: GPUs that it holds on each of its nodes.
         priority: larger is more important.
         last_checkpoint_step: step of the newest checkpoint that the application made by itself, -1 for none.
+        step: how far it is in its own steps, -1 when unknown.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Workload(Message):
     priority: int = 0
     save_method: SaveMethod = SaveMethod.NONE
     last_checkpoint_step: int = -1
+    step: int = -1
 
 
 class WorkloadStatus(Message):

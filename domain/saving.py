@@ -1,0 +1,50 @@
+"""Which way a workload is saved before its node is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.faults import Fault
+from domain.model import Message
+from domain.workloads import SavedWork, SaveMethod, Workload
+
+UNREACHABLE = "node.unreachable"
+GPU_GONE = ("gpu.fallen_off_bus", "gpu.missing")
+"""Classes under which the state in GPU memory is lost: nothing can be copied off the device any more."""
+
+
+class SaveChoice(Message):
+    """The method chosen, and why.
+
+    Attributes:
+        method: ``none`` means: rely on the newest checkpoint that the application made by itself.
+    """
+
+    method: SaveMethod
+    explanation: str
+
+
+def choose_save(workload: Workload, faults: Iterable[Fault]) -> SaveChoice:
+    """Return how to save a workload, from what the workload allows and what the faults leave possible."""
+    classes = {fault.fault_class for fault in faults}
+    own = (
+        f"its own checkpoint of step {workload.last_checkpoint_step}"
+        if workload.last_checkpoint_step >= 0
+        else "a start from the beginning, since it has made no checkpoint"
+    )
+    if UNREACHABLE in classes:
+        return SaveChoice(method=SaveMethod.NONE, explanation=f"the node cannot be reached: {own}")
+    gone = sorted(classes.intersection(GPU_GONE))
+    if gone:
+        return SaveChoice(method=SaveMethod.NONE, explanation=f"GPU memory is lost with the GPU ({gone[0]}): {own}")
+    if workload.save_method is SaveMethod.NONE:
+        return SaveChoice(method=SaveMethod.NONE, explanation=f"the workload cannot be asked to save: {own}")
+    return SaveChoice(
+        method=workload.save_method,
+        explanation=f"the GPUs still answer and the workload can be saved by {workload.save_method}",
+    )
+
+
+def own_checkpoint(workload: Workload, why: str) -> SavedWork:
+    """Return what is left when nothing can be saved now: the newest checkpoint that the workload made by itself."""
+    return SavedWork(workload=workload, method=SaveMethod.NONE, step=workload.last_checkpoint_step, explanation=why)
