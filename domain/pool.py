@@ -27,7 +27,7 @@ class NodeRecord(Message):
 
     Attributes:
         spool_id: agent spool of the last event; sequence: highest one taken in.
-        lost_since: when the gateway reported silence; None while it is seen.
+        seen_at: when a gateway last said that it is there; lost_since: since when it is silent, None while it is not.
         faults: open faults, merged by key.
         repair_id: the running repair; empty for none.
         repairs: how many repairs were started, for the next one's number.
@@ -39,6 +39,7 @@ class NodeRecord(Message):
     identity: NodeIdentity
     spool_id: str = ""
     sequence: int = 0
+    seen_at: datetime | None = None
     lost_since: datetime | None = None
     faults: tuple[Fault, ...] = ()
     repair_id: str = ""

@@ -177,10 +177,13 @@ def _health(record: NodeRecord, waiting: bool) -> NodeHealth:
 def _take_in_one(state: PoolState, event: NodeEvent, policy: Policy, now: datetime) -> tuple[PoolState, list[Command]]:
     name = event.node.name
     if event.kind is NodeEventKind.SEEN and event.identity is not None:
-        return _seen(state, event.identity)
+        return _seen(state, event.identity, event.at)
     record = state.nodes.get(name)
     if event.kind is NodeEventKind.LOST:
         if record is None or record.lost_since is not None:
+            return state, []
+        if record.seen_at is not None and event.at < record.seen_at:
+            # The node has turned up at another gateway since this one last heard of it.
             return state, []
         return _with_node(state, name, record.model_copy(update={"lost_since": event.at})), []
     if event.fault is None:
@@ -201,14 +204,14 @@ def _take_in_one(state: PoolState, event: NodeEvent, policy: Policy, now: dateti
     return _fault(state, name, fault_event, policy, now)
 
 
-def _seen(state: PoolState, identity: NodeIdentity) -> tuple[PoolState, list[Command]]:
+def _seen(state: PoolState, identity: NodeIdentity, at: datetime) -> tuple[PoolState, list[Command]]:
     name = identity.node.name
     record = state.nodes.get(name)
     if record is None:
-        return _with_node(state, name, NodeRecord(identity=identity)), []
+        return _with_node(state, name, NodeRecord(identity=identity, seen_at=at)), []
     rebooted = identity.boot_id != record.identity.boot_id
     faults = tuple(fault for fault in record.faults if fault.fault_class != UNREACHABLE and not rebooted)
-    record = record.model_copy(update={"identity": identity, "lost_since": None, "faults": faults})
+    record = record.model_copy(update={"identity": identity, "seen_at": at, "lost_since": None, "faults": faults})
     state = _with_node(state, name, record)
     state = _without_cleared(state, name, faults)
     if not record.repair_id:

@@ -238,6 +238,13 @@ def test_a_node_that_turns_up_at_another_gateway_in_time_was_never_lost() -> Non
     assert pool.started() == []
 
 
+def test_a_late_word_of_silence_from_the_gateway_that_a_node_has_left_is_no_news() -> None:
+    pool = Pool()
+    pool.hear(seen("gpu-3", 30))
+    pool.hear(lost("gpu-3", 10))
+    assert pool.health("gpu-3") is NodeHealth.HEALTHY
+
+
 def test_the_running_repair_hears_that_its_node_is_back() -> None:
     pool = Pool()
     pool.hear(told(fault()))
