@@ -63,7 +63,7 @@ class _ProcessSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in the order of their precedence."""
         path = config_file()
-        if path is None:
+        if path is None or cls.table not in tomllib.loads(path.read_text(encoding="utf-8")):
             return init_settings, env_settings
         file = TomlConfigSettingsSource(settings_cls, path, toml_table_header=(cls.table,))
         return init_settings, env_settings, file
@@ -104,6 +104,9 @@ class AgentSettings(_ProcessSettings):
         probe_deadline_seconds: a driver call that takes longer is a finding, in seconds.
         driver: what carries out operations: ``none`` (inspect only).
         topology: labels of shared parts: ``rack``, ``leaf``, ``nvlink_domain``.
+        allow_insecure: serve NodeOperations without TLS on an address other than loopback.
+        callers: names (CN or DNS name) of the workers' certificates, which alone may ask for operations under
+            TLS; none permits every certificate of the authority, the other nodes' agents included.
     """
 
     table = "agent"
@@ -125,6 +128,8 @@ class AgentSettings(_ProcessSettings):
     spool_max_bytes: int = Field(64 * 1024 * 1024, ge=64 * 1024)
     driver: str = "none"
     topology: dict[str, str] = {}
+    allow_insecure: bool = False
+    callers: tuple[str, ...] = ()
     tls: TlsFiles = TlsFiles()
     log_level: str = "INFO"
     log_json: bool = False
@@ -200,7 +205,7 @@ class WorkerSettings(_ProcessSettings):
 SettingsT = TypeVar("SettingsT", bound=_ProcessSettings)
 
 
-def load(settings_class: type[SettingsT], **overrides: Any) -> SettingsT:  # noqa: ANN401 - checked by pydantic
+def load(settings_class: type[SettingsT], **overrides: Any) -> SettingsT:
     """Return the settings of a process; ``overrides`` (from the command line) win, None counts as not given.
 
     Raises:
@@ -222,3 +227,7 @@ def load(settings_class: type[SettingsT], **overrides: Any) -> SettingsT:  # noq
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{config_file()} is no valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{config_file()} is no valid TOML: it is not UTF-8") from None
+    except OSError as error:
+        raise SettingsError(f"{config_file()} cannot be read: {error.strerror}") from None

@@ -70,7 +70,7 @@ async def ensure_search_attributes(client: Client, keys: Sequence[SearchAttribut
     Raises:
         RPCError: the server refused; on Temporal Cloud they must be created by an administrator.
     """
-    keyword = temporalio.api.enums.v1.INDEXED_VALUE_TYPE_KEYWORD
+    keyword = temporalio.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
     existing = await client.operator_service.list_search_attributes(
         temporalio.api.operatorservice.v1.ListSearchAttributesRequest(namespace=client.namespace)
     )
