@@ -18,7 +18,8 @@ class Heartbeat:
     """The latest progress of an activity, sent on every change and at an interval."""
 
     def __init__(self) -> None:
-        self._latest = StepProgress()
+        # What an earlier attempt reported stays until there is news: its cursor must not be lost by a first beat.
+        self._latest = earlier_progress() or StepProgress()
 
     def report(self, progress: StepProgress) -> None:
         """Send new progress. The SDK throttles what comes too quickly; the latest always goes out."""
