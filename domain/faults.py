@@ -76,8 +76,11 @@ class Fault(Message):
 
     @property
     def key(self) -> str:
-        """Identity of the fault on its node: equal keys are the same fault seen again."""
-        return f"{self.fault_class}@{self.component}"
+        """Identity of the fault on its node: equal keys are the same fault seen again.
+
+        What only a process said never merges with what the kernel said, nor clears it.
+        """
+        return f"{self.fault_class}@{self.component}" + ("" if self.trusted else ":untrusted")
 
 
 class Transition(StrEnum):

@@ -1,7 +1,6 @@
 import csv
 
 import pytest
-from fault_builders import DATA, GPU, from_lines, reading, xid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +8,7 @@ from domain.catalog import CATALOG
 from domain.classify import CLASS_OF_KIND, ENDED_BY_RECOVERY, classify
 from domain.faults import Rung, Severity
 from domain.observations import Observation, Source
+from tests.domain.fault_builders import DATA, GPU, from_lines, reading, xid
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
-from fault_builders import BOOT, GPU, NODE, OTHER_GPU, WHOLE_NODE, at, field_case, from_lines, reading, xid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +12,7 @@ from domain.fault_tracker import MAX_OPEN, MAX_UNTRUSTED, FaultTracker, Told
 from domain.faults import Fault, Rung, Severity, Transition
 from domain.observations import Component, ComponentKind, Observation, Source
 from domain.open_fault import MAX_EVIDENCE
+from tests.domain.fault_builders import BOOT, GPU, NODE, OTHER_GPU, WHOLE_NODE, at, field_case, from_lines, reading, xid
 
 RESET = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 REBOOT = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
@@ -50,7 +51,7 @@ def test_a_storm_is_one_fault_with_a_count() -> None:
         told += faults.tick(at(second + 0.5))
     assert Counter(str(transition) for transition, _ in told) == {"opened": 1, "repeated": 3}
     times = [fault.last_seen for transition, fault in told if transition is Transition.REPEATED]
-    assert all(b - a >= timedelta(seconds=29) for a, b in zip(times, times[1:], strict=False))
+    assert all(b - a >= timedelta(seconds=29) for a, b in pairwise(times))
     told += faults.tick(at(130))
     assert told[-1][1].count == 10_000
     assert len(told[-1][1].evidence) == MAX_EVIDENCE
@@ -131,6 +132,13 @@ def test_a_verdict_of_none_ends_only_what_a_reset_mends() -> None:
     none = [xid(154, NONE, seconds=5), xid(154, NONE, seconds=5, component=OTHER_GPU)]
     assert names(faults.apply(none, at(5))) == [("cleared", "gpu.ecc_uncorrectable")]
     assert classes(faults) == ["gpu.fallen_off_bus"]
+
+
+def test_a_verdict_that_is_withdrawn_no_longer_counts() -> None:
+    faults = tracker()
+    faults.apply([xid(79), xid(154, REBOOT, seconds=0.1), xid(154, NONE, seconds=0.2)], at(1))
+    [fault] = faults.open_faults
+    assert (fault.fault_class, fault.suggested_rung) == ("gpu.fallen_off_bus", None)
 
 
 def test_a_verdict_of_none_in_the_same_instant_still_ends_it() -> None:
@@ -343,7 +351,7 @@ def test_a_clock_that_runs_ahead_does_not_make_a_fault_last() -> None:
         ("029", {"gpu.row_remap_pending": 1}),
         ("034", {"nvswitch.nonfatal": 1}),
         ("036", {"gpu.fallen_off_bus": 1}),
-        ("042", {"application.gpu_exception": 4, "application.memory_fault": 1}),
+        ("042", {"application.gpu_exception": 5, "application.memory_fault": 1}),
         ("043", {"gpu.unknown_xid": 1}),
     ],
 )

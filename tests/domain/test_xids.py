@@ -5,7 +5,7 @@ import pytest
 
 from domain.catalog import CATALOG
 from domain.faults import Rung, Severity
-from domain.xids import UNKNOWN_XID, XIDS, XidDecision, decide, load
+from domain.xids import UNKNOWN_XID, XIDS, decide, load
 
 DATA = Path(__file__).parents[1] / "data"
 WITH_A_WORKFLOW = {45, 48, 74, *range(144, 151), 154}
@@ -96,8 +96,3 @@ def test_the_codes_that_operators_know(code: int, fault_class: str) -> None:
 def test_a_wrong_row_stops_the_start(row: tuple[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load({1: row})
-
-
-def test_a_decision_is_immutable() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        XidDecision(code=1, fault_class="gpu.event", reason="x").code = 2
