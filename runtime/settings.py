@@ -65,7 +65,11 @@ class _ProcessSettings(BaseSettings):
         path = config_file()
         if path is None or cls.table not in tomllib.loads(path.read_text(encoding="utf-8")):
             return init_settings, env_settings
-        file = TomlConfigSettingsSource(settings_cls, path, toml_table_header=(cls.table,))
+        try:
+            file = TomlConfigSettingsSource(settings_cls, path, toml_table_header=(cls.table,))
+        except KeyError:
+            # A file for another process, such as a node's with its agent's table only.
+            return init_settings, env_settings
         return init_settings, env_settings, file
 
 

@@ -329,12 +329,19 @@ class Lab:
 
 @contextlib.asynccontextmanager
 async def laboratory(
-    client: Client, directory: Path, policy: Policy, nodes: int = 4, spares: int = 1, job_nodes: int = 2
+    client: Client,
+    directory: Path,
+    policy: Policy,
+    nodes: int = 4,
+    spares: int = 1,
+    job_nodes: int = 2,
+    searchable: bool = True,
 ) -> AsyncIterator[Lab]:
     """Run a lab: served world, workers, hellos; at the end nothing of it runs any more."""
     layout = Layout(cluster=f"lab-{uuid.uuid4().hex[:8]}", pool=POOL, nodes=nodes, spares=spares, gpus=2)
     lab = Lab(client, directory, policy, layout)
-    await ensure_search_attributes(client, search_attributes.ALL)
+    if searchable:
+        await ensure_search_attributes(client, search_attributes.ALL)
     service = WorldService(lab.model)
     served: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(service.serve("127.0.0.1:0", served.set_result))

@@ -1,0 +1,5 @@
+"""``python -m agents``: the node agent."""
+
+from agents.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The kernel log: what a record is, and where records come from."""
