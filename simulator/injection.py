@@ -6,7 +6,7 @@ from domain.errors import PermanentError
 from domain.faults import Rung
 from simulator import gangs
 from simulator.faults import EFFECTS, HEALING_ORDER, FaultKind, Injection, LiveFault
-from simulator.kernel_text import lines_of
+from simulator.kernel_text import line_after_reset, lines_of
 from simulator.machine import Machine
 from simulator.world import World
 
@@ -73,11 +73,14 @@ def clear(world: World, node: str, kind: FaultKind) -> None:
     world.changed()
 
 
-def heal_by_reset(machine: Machine, gpu_uuids: set[str]) -> None:
-    """Take away what a reset of these GPUs heals."""
-    machine.faults = [
-        fault for fault in machine.faults if fault.gpu_uuid not in gpu_uuids or not fault.healed_by(Rung.RESET_GPU)
-    ]
+def heal_by_reset(world: World, machine: Machine, gpu_uuids: set[str]) -> None:
+    """Take away what a reset of these GPUs heals; the driver says of a GPU that it wanted reset that all is well."""
+    healed = [f for f in machine.faults if f.gpu_uuid in gpu_uuids and f.healed_by(Rung.RESET_GPU)]
+    machine.faults = [fault for fault in machine.faults if fault not in healed]
+    wanted = {fault.gpu_uuid for fault in healed if fault.kind is FaultKind.ECC_ROW_REMAP}
+    for gpu in machine.gpus:
+        if gpu.uuid in wanted and gpu.uuid not in machine.dead_gpus():
+            world.log(machine, line_after_reset(gpu))
 
 
 def _remove(world: World, machine: Machine, fault: LiveFault) -> None:

@@ -8,7 +8,8 @@ from simulator.faults import FaultKind
 FACILITY_KERNEL = 0
 LEVEL_ERROR = 3
 LEVEL_INFO = 6
-DRIVER_VERSION = "550.144.03"
+DRIVER_VERSION = "570.124.06"
+"""Xid 154 came with R565 (NVIDIA Xid catalog)."""
 KERNEL_RELEASE = "6.8.0-48-generic"
 
 BOOT_LINES = (
@@ -25,6 +26,14 @@ _APPLICATION_XID_TEXT = {
     43: "Ch 00000008",
     45: "Ch 00000008",
 }
+
+
+def line_after_reset(gpu: Gpu) -> str:
+    """Return how the driver says that a GPU that it wanted reset needs nothing any more."""
+    return (
+        f"NVRM: Xid (PCI:{gpu.pci_bus_id.rsplit('.', 1)[0]}): 154, pid='<unknown>', name=<unknown>, GPU recovery"
+        " action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    )
 
 
 def lines_of(kind: FaultKind, gpu: Gpu, pid: int, xid: int) -> tuple[str, ...]:
@@ -48,6 +57,8 @@ def lines_of(kind: FaultKind, gpu: Gpu, pid: int, xid: int) -> tuple[str, ...]:
                 " detected on GPU in the framebuffer at physAddr 0x7fdf0de80 partition 5, subpartition 1.",
                 f"NVRM: Xid (PCI:{address}): 63, {nobody}, Row Remapper: New row (0x00000007fdf0de80) marked for"
                 " remapping, reset gpu to activate.",
+                f"NVRM: Xid (PCI:{address}): 154, {nobody}, GPU recovery action changed from 0x0 (None) to 0x1"
+                " (GPU Reset Required)",
             )
         case FaultKind.ROW_REMAP_FAILURE:
             return (

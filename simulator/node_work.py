@@ -192,7 +192,7 @@ class NodeWork:
             )
         machine.reset_in_boot |= targets
         machine.counts.resets += 1
-        injection.heal_by_reset(machine, targets)
+        injection.heal_by_reset(self._world, machine, targets)
         return _said(request, OperationState.SUCCEEDED, f"{len(targets)} GPU(s) reset", 1.0)
 
     def _burned_in(self, machine: Machine, request: OperationRequest) -> OperationProgress:

@@ -15,6 +15,8 @@ class Timing(Word):
         boot: from power-on until the agent starts again.
         power: from an order to the BMC until the power is off.
         fault_returns: delay before a fault that survived a boot shows itself again.
+        burn_in: a quick one. Longer than an agent takes to believe a reading that a state is over (5 s), as every
+            real burn-in is.
         job_start: from the scheduler's decision to start a gang until its first step.
     """
 
@@ -26,7 +28,7 @@ class Timing(Word):
     restore: float = Field(1.0, ge=0)
     clean_up: float = Field(0.5, ge=0)
     reset_gpu: float = Field(1.5, ge=0)
-    burn_in: float = Field(4.0, ge=0)
+    burn_in: float = Field(7.5, ge=0)
     drain: float = Field(1.5, ge=0)
     job_start: float = Field(1.0, ge=0)
     reprovision: float = Field(8.0, ge=0)

@@ -177,7 +177,7 @@ class World:
         if len(ranks) < len(job.nodes):
             return 0.0
         dead = any(
-            self.machines[rank.node].hung or self.machines[rank.node].dead_gpus().intersection(rank.gpu_uuids)
+            not self.machines[rank.node].responsive or self.machines[rank.node].dead_gpus().intersection(rank.gpu_uuids)
             for rank in ranks
         )
         return 0.0 if dead else job.spec.steps_per_second * min(self.machines[rank.node].speed for rank in ranks)

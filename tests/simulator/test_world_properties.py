@@ -100,7 +100,7 @@ def check(world: World, before: WorldState, after: WorldState) -> None:
         assert [line.sequence for line in machine.kernel] == list(range(len(machine.kernel)))
     if job.steps_per_second > 0:
         assert len(latest) == len(job.nodes)
-        assert all(not world.machines[rank.node].hung for rank in latest)
+        assert all(world.machines[rank.node].responsive for rank in latest)
     uuids = [uuid for node in after.nodes for uuid in node.gpu_uuids]
     assert len(set(uuids)) == len(uuids)
 

@@ -268,7 +268,7 @@ class Lab:
         """Wait for a condition; fail with what was waited for."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             try:
-                while not await condition():
+                while not await condition():  # noqa: ASYNC110 - the world outside has no event to await
                     await asyncio.sleep(0.05)
             except asyncio.CancelledError:
                 raise AssertionError(f"never came true: {what}") from None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
@@ -16,6 +19,7 @@ from domain.policy import Policy
 from domain.pool import PoolView
 from domain.repair import Outcome
 from tests.workflows.lab import Lab, automatic, laboratory
+from workflows import search_attributes
 
 BAD = "gpu-01"
 
@@ -27,6 +31,15 @@ async def skipping() -> AsyncIterator[WorkflowEnvironment]:
     async with await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=command, data_converter=pydantic_data_converter
     ) as env:
+        # This server can add search attributes but not list them.
+        await env.client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(
+                namespace=env.client.namespace,
+                search_attributes={
+                    key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in search_attributes.ALL
+                },
+            )
+        )
         yield env
 
 
@@ -36,16 +49,15 @@ def asking(no_answer: str) -> Policy:
     return automatic(rules=[{"name": "ask first", **rule}, {"name": "rest", "decide": "auto"}])
 
 
+@asynccontextmanager
 async def small(env: WorkflowEnvironment, directory: Path, policy: Policy) -> AsyncIterator[Lab]:
     """Run a lab of two nodes without work."""
-    async with laboratory(
-        env.client, directory, policy, nodes=2, spares=0, job_nodes=0, searchable=False
-    ) as lab:
+    async with laboratory(env.client, directory, policy, nodes=2, spares=0, job_nodes=0, searchable=False) as lab:
         yield lab
 
 
 async def test_nobody_answers_and_the_policy_proceeds(skipping: WorkflowEnvironment, tmp_path: Path) -> None:
-    async for lab in small(skipping, tmp_path, asking("proceed")):
+    async with small(skipping, tmp_path, asking("proceed")) as lab:
         await lab.fault(BAD)
         await lab.waits_for(BAD, "quarantine")
         await skipping.sleep(timedelta(minutes=61))
@@ -57,7 +69,7 @@ async def test_nobody_answers_and_the_policy_proceeds(skipping: WorkflowEnvironm
 
 
 async def test_nobody_answers_and_the_repair_holds_for_days(skipping: WorkflowEnvironment, tmp_path: Path) -> None:
-    async for lab in small(skipping, tmp_path, asking("hold")):
+    async with small(skipping, tmp_path, asking("hold")) as lab:
         await lab.fault(BAD)
         await lab.waits_for(BAD, "quarantine")
         await skipping.sleep(timedelta(days=3))
@@ -67,7 +79,7 @@ async def test_nobody_answers_and_the_repair_holds_for_days(skipping: WorkflowEn
 
 
 async def test_nobody_answers_and_people_are_told_each_time(skipping: WorkflowEnvironment, tmp_path: Path) -> None:
-    async for lab in small(skipping, tmp_path, asking("escalate")):
+    async with small(skipping, tmp_path, asking("escalate")) as lab:
         await lab.fault(BAD)
         await lab.waits_for(BAD, "quarantine")
         for hour in range(1, 4):
@@ -84,7 +96,7 @@ async def test_a_silent_node_is_believed_lost_only_after_the_grace_time(
     skipping: WorkflowEnvironment, tmp_path: Path
 ) -> None:
     policy = automatic(pools={"*": {"budget": {"max_nodes": 2, "max_percent": 100}, "lost_grace": "10m"}})
-    async for lab in small(skipping, tmp_path, policy):
+    async with small(skipping, tmp_path, policy) as lab:
         await lab.lost(BAD)
 
         async def heard() -> bool:
@@ -103,7 +115,7 @@ async def test_a_silent_node_is_believed_lost_only_after_the_grace_time(
 async def test_a_repair_that_was_only_observed_is_looked_at_again_after_the_cool_down(
     skipping: WorkflowEnvironment, tmp_path: Path
 ) -> None:
-    async for lab in small(skipping, tmp_path, Policy()):
+    async with small(skipping, tmp_path, Policy()) as lab:
         await lab.fault(BAD)
         assert (await lab.result(BAD)).outcome is Outcome.OBSERVED
         await skipping.sleep(timedelta(minutes=11))
