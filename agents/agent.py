@@ -7,6 +7,7 @@ import logging
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from agents.boot import BootFacts
 from agents.check_runner import CheckRunner
@@ -17,6 +18,7 @@ from agents.database import prepare_state_dir
 from agents.identity import Identity, LearningReader, agent_version
 from agents.inspection import Inspector
 from agents.kernel.records import KernelRecordSource
+from agents.operations.aftermath import what_it_ended
 from agents.operations.driver import OperationDriver
 from agents.operations.journal import Journal
 from agents.operations.manager import OperationManager
@@ -27,6 +29,7 @@ from agents.server import NodeOperationsService, OperationsServer
 from agents.spool import Spool
 from domain.fault_tracker import FaultTracker
 from domain.gpu_snapshot import GpuSnapshot
+from domain.operations import OperationRequest
 from runtime.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -141,7 +144,11 @@ class Agent:
         self._parts = _Parts(pipeline, reporter, (kernel_check, gpu_check))
 
         inspector = Inspector(identity, gpus, lambda: pipeline.open_faults, lambda: self._blind_spots(spool))
-        manager = OperationManager(journal, self._driver, self._boot.boot_id, inspector.inspect)
+
+        async def done(request: OperationRequest) -> None:
+            await pipeline.deliver(Batch(observations=what_it_ended(request, self._boot.boot_id, datetime.now(UTC))))
+
+        manager = OperationManager(journal, self._driver, self._boot.boot_id, inspector.inspect, done)
         stack.push_async_callback(manager.close)
         service = NodeOperationsService(manager, inspector.inspect, settings.callers)
         server = OperationsServer(settings.listen, settings.tls, settings.allow_insecure, service)

@@ -122,8 +122,10 @@ def render(report: HealthReport, colour: bool, width: int) -> str:
         width: of a line, in characters.
     """
     lines = [f"Node {report.node}, boot {report.boot_id}, {_time(report.taken_at)}"]
-    lines += [f"  looked at    {words}" for words in report.looked_at]
-    lines += [_paint(f"  could not    {words}", "33", colour) for words in report.blind_spots]
+    for words in report.looked_at:
+        lines += _wrap("looked at    ", words, width)
+    for words in report.blind_spots:
+        lines += [_paint(line, "33", colour) for line in _wrap("could not    ", words, width)]
     if report.gpus:
         lines += ["", *_table(("GPU", "MODEL", "PCI ADDRESS", "UUID", "STATE"), map(_gpu_row, report.gpus))]
     told_only = [fault for fault in report.faults if fault not in report.counting]
@@ -171,10 +173,16 @@ def _details(fault: Fault, width: int) -> list[str]:
         ]
     lines: list[str] = []
     for label, words in (*parts, *(("Seen: ", evidence) for evidence in fault.evidence[:2])):
-        # Evidence is text that others wrote: it must not steer the terminal.
-        shown = "".join(character if character.isprintable() else " " for character in words)
-        lines += textwrap.wrap(label + shown, max(40, width - 2), initial_indent="  ", subsequent_indent="  ")
+        lines += _wrap(label, words, width, hang=0)
     return lines
+
+
+def _wrap(label: str, words: str, width: int, hang: int | None = None) -> list[str]:
+    """Return words behind their label in lines of at most ``width``, indented by two."""
+    # Evidence is text that others wrote: it must not steer the terminal.
+    shown = "".join(character if character.isprintable() else " " for character in words)
+    indent = " " * (2 + (len(label) if hang is None else hang))
+    return textwrap.wrap(label + shown, max(40, width), initial_indent="  ", subsequent_indent=indent)
 
 
 def _conclusion(report: HealthReport, colour: bool) -> str:

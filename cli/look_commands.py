@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.client import Address, Namespace, address_to_show, connected, run
 from cli.errors import CouldNotError, RefusedError
+
+if TYPE_CHECKING:
+    from domain.ledger import LedgerEntry
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead.")]
 Repair = Annotated[str, typer.Argument(metavar="REPAIR|NODE", help="repair/<cluster>/<node>/<n>, or a node's name.")]
@@ -147,8 +150,20 @@ def ledger(
         raise RefusedError(f"the ledger has no entry of {repair}" if repair else "the ledger is empty")
     table = Table("at", "node", "kind", "who", "what", box=None, padding=(0, 1))
     for entry in entries:
-        table.add_row(clock(entry.at), entry.node.name, entry.kind, plain(entry.who), Text(plain(entry.text)))
+        table.add_row(clock(entry.at), entry.node.name, entry.kind, plain(entry.who), Text(plain(_in_words(entry))))
     console().print(table)
+
+
+def _in_words(entry: LedgerEntry) -> str:
+    """Return an entry's sentence, with the reason that a person gave."""
+    import json
+
+    try:
+        said = json.loads(entry.data)
+    except ValueError:
+        return entry.text
+    reason = said.get("reason") if isinstance(said, dict) else None
+    return f"{entry.text} (reason: {reason})" if reason else entry.text
 
 
 def _ledger_in_use() -> Path:

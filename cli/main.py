@@ -1,66 +1,20 @@
-"""The ``kintsugi`` command. What a command needs is imported when it runs, so that ``--help`` is quick."""
+"""Entry point of the ``kintsugi`` command."""
 
 from __future__ import annotations
 
-import os
-import traceback
+import sys
 from typing import NoReturn
 
-import typer
-
-from cli import (
-    answers_commands,
-    demo_command,
-    look_commands,
-    policy_commands,
-    process_commands,
-    up_command,
-)
-from cli.errors import CommandError
-from cli.launch import DEBUG_VARIABLE
 from runtime import exits
-
-app = typer.Typer(
-    name="kintsugi",
-    help="Repairs GPU cluster nodes: a bad GPU becomes a healthy node, and people decide what they want to decide.",
-    epilog="Exit status: 0 done, 1 the answer is no (faults, refused, not valid), 2 wrong usage or could not.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-up_command.register(app)
-process_commands.register(app)
-look_commands.register(app)
-answers_commands.register(app)
-policy_commands.register(app)
-demo_command.register(app)
 
 
 def main() -> NoReturn:
     """Run the command and leave with its exit status."""
-    exits.leave(_run())
-
-
-def _run() -> int:
     try:
-        app(prog_name="kintsugi")
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else exits.OK if ended.code is None else exits.USAGE
-    except CommandError as error:
-        exits.complain(str(error))
-        return error.status
+        # Imported here, so that Ctrl-C while it loads is no traceback either.
+        from cli.application import run_app
+
+        status = run_app(sys.argv[1:])
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has seen enough (`kintsugi repairs | head`).
-        return exits.OK
-    except Exception as error:
-        if os.environ.get(DEBUG_VARIABLE):
-            traceback.print_exc()
-        exits.complain(
-            f"unexpected {type(error).__name__}: {error}\nThis is a mistake in kintsugi;"
-            f" {DEBUG_VARIABLE}=1 shows where it happened."
-        )
-        return exits.COULD_NOT_LOOK
-    return exits.OK
+        status = exits.INTERRUPTED
+    exits.leave(status)

@@ -189,7 +189,7 @@ async def _is_polled(client: Client) -> bool:
 def _only_one(state_dir: Path) -> Iterator[None]:
     """Hold the state directory against a second control plane. The kernel lets go when this process dies."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CouldNotError(
@@ -224,9 +224,12 @@ def _say_where(plane: ControlPlane, wanted: Wanted) -> None:
         if value:
             out.print(f"  {name:<9} {value}", markup=False, soft_wrap=True)
     out.print("Next:")
-    out.print(
-        f"  KINTSUGI_AGENT_GATEWAY={plane.gateway} kintsugi agent      a node agent, here or elsewhere", markup=False
-    )
     where = "" if wanted.state_dir == control_plane.default_state_dir() else f" --address {plane.temporal}"
-    out.print(f"  kintsugi pool{where}                                 nodes and their health", markup=False)
-    out.print(f"  kintsugi repairs{where}                              what is being repaired", markup=False)
+    nexts = [
+        (f"KINTSUGI_AGENT_GATEWAY={plane.gateway} kintsugi agent", "a node agent, here or elsewhere"),
+        (f"kintsugi pool{where}", "nodes and their health"),
+        (f"kintsugi repairs{where}", "what is being repaired"),
+    ]
+    wide = max(len(command) for command, _ in nexts)
+    for command, what in nexts:
+        out.print(f"  {command:<{wide}}  {what}", markup=False, soft_wrap=True)

@@ -46,6 +46,7 @@ class Child:
     stop_seconds: float = 10.0
     process: asyncio.subprocess.Process | None = field(default=None, repr=False)
     restarts: int = 0
+    _group: int | None = field(default=None, repr=False)
 
     async def start(self) -> None:
         """Start it in a process group of its own.
@@ -59,6 +60,7 @@ class Child:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self.process = await self._spawn(command, output)
+        self._group = self.process.pid
 
     async def _spawn(self, command: list[str], output: IO[bytes]) -> asyncio.subprocess.Process:
         try:
@@ -78,23 +80,30 @@ class Child:
         """Whether the process is there."""
         return self.process is not None and self.process.returncode is None
 
+    async def ended(self) -> int:
+        """Wait until it ends, end what it left behind, and return its exit status."""
+        assert self.process is not None
+        status = await self.process.wait()
+        self._sweep()
+        return status
+
     async def stop(self) -> None:
         """End it and all that it started: ask first, kill after ``stop_seconds``."""
-        process = self.process
-        if process is None:
+        if self.process is None:
             return
-        if process.returncode is None:
-            self._signal_group(process.pid, signal.SIGTERM)
+        if self.running and self._group is not None:
+            _signal_group(self._group, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.stop_seconds):
-                    await process.wait()
-        # What it started shares its group, which outlives it until the last member is gone.
-        self._signal_group(process.pid, signal.SIGKILL)
-        await process.wait()
+                    await self.process.wait()
+        self._sweep()
+        await self.process.wait()
 
-    def _signal_group(self, group: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
+    def _sweep(self) -> None:
+        """Kill what is left of its group, once: later the number may be somebody else's."""
+        if self._group is not None:
+            _signal_group(self._group, signal.SIGKILL)
+            self._group = None
 
     def tail(self) -> str:
         """Return the last lines of its log."""
@@ -103,6 +112,11 @@ class Child:
                 return "".join(deque(file, TAIL_LINES)).rstrip()
         except OSError:
             return ""
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
 
 
 class Supervisor:
@@ -146,8 +160,7 @@ class Supervisor:
         pause = 0.5
         while True:
             began = loop.time()
-            assert child.process is not None
-            status = await child.process.wait()
+            status = await child.ended()
             pause = 0.5 if loop.time() - began > LIVED_SECONDS else min(pause * 2, LONGEST_PAUSE)
             last = child.tail().splitlines()[-1:]
             self._say(
@@ -155,8 +168,6 @@ class Supervisor:
                 f" starting it again in {pause:g} s; log: {child.log}"
             )
             await asyncio.sleep(pause)
-            # What the dead one started must be gone first: it holds ports and files.
-            await child.stop()
             child.restarts += 1
             try:
                 await child.start()

@@ -45,7 +45,6 @@ PERSISTENT = _retry(0)
 SCHEDULER_CALL = Options(start_to_close_timeout=timedelta(seconds=30), retry_policy=PERSISTENT)
 """Quarantine, release, give back, lease: short calls. The scheduler may be away for as long as it likes."""
 
-GIVE_BACK = Options(start_to_close_timeout=timedelta(seconds=60), retry_policy=_retry(10))
 
 RECORD = Options(start_to_close_timeout=timedelta(seconds=30), retry_policy=PERSISTENT)
 
@@ -63,3 +62,7 @@ def bounded(limit: timedelta, attempts: int = 10) -> Options:
         heartbeat_timeout=HEARTBEAT,
         retry_policy=_retry(attempts, longest=timedelta(seconds=10)),
     )
+
+
+GIVE_BACK = bounded(timedelta(seconds=90))
+"""The last look at a node, which has some time to settle."""

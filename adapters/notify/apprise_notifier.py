@@ -22,8 +22,9 @@ REMEMBERED = 2000
 DEADLINE_SECONDS = 20.0
 """How long one place may take to accept a notice, in seconds."""
 
-# Apprise logs the addresses that it posts to, and an address is the secret of most of these services.
-logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+# They log the addresses that they post to, and an address is the secret of most of these services.
+for _talkative in ("apprise", "urllib3", "requests", "httpx"):
+    logging.getLogger(_talkative).setLevel(logging.CRITICAL + 1)
 
 
 @dataclass(frozen=True)

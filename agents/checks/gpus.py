@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 from agents.checks.base import Batch
 from agents.probe.reader import GpuReader, ProbeHungError, ProbeUnavailableError
@@ -137,7 +137,7 @@ class GpuCheck:
 
     def _observations(self, snapshot: GpuSnapshot) -> list[Observation]:
         self._links = self._links.after(snapshot)
-        now, at = time.monotonic(), datetime.now(UTC)
+        now, at = monotonic(), datetime.now(UTC)
         states = states_from(snapshot, self._inventory(), self._links)
         return [state.observed(self._boot_id, at) for state in states if self._news.worth_telling(state, now)]
 

@@ -35,6 +35,7 @@ class OperationManager:
         driver: what carries them out.
         boot_id: of the present boot.
         inspect: looks at the node now; answers operations of the kind ``inspect``.
+        done: told of each operation that succeeded, before its end is written down (so at least once).
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class OperationManager:
         driver: OperationDriver,
         boot_id: str,
         inspect: Callable[[], Awaitable[NodeInspection]],
+        done: Callable[[OperationRequest], Awaitable[None]] | None = None,
     ) -> None:
         self._journal = journal
         self._driver = driver
         self._boot_id = boot_id
         self._inspect = inspect
+        self._done = done
         self._running: dict[str, RunningOperation] = {}
         self._starting = asyncio.Lock()
 
@@ -184,6 +187,8 @@ class OperationManager:
             progress = _final(request, OperationState.CANCELLED, "cancelled on request", operation.progress)
         log.info("%s %s %s: %s", request.kind, request.operation_id, progress.state, progress.message)
         operation.ending = True
+        if progress.state is OperationState.SUCCEEDED and self._done is not None:
+            await self._done(request)
         await self._write_end(progress)
         del self._running[request.operation_id]
         operation.update(progress)

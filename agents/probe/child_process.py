@@ -115,18 +115,20 @@ class ProbeChild:
             self._process.stdin.flush()
         except OSError:
             raise ChildDiedError(await self._how_it_died()) from None
+        latest = begun + max(total_seconds, start_seconds)
         while True:
-            call, since = self._mark.current() or ("", begun + total_seconds)
-            allowed = start_seconds if call == _STARTING else call_seconds
-            left = min(since + (allowed if call else 0), begun + max(total_seconds, start_seconds)) - time.monotonic()
+            call, since = self._mark.current() or ("", begun)
+            allowed = {_STARTING: start_seconds, "": total_seconds}.get(call, call_seconds)
+            left = min(since + allowed, latest) - time.monotonic()
             if left <= 0:
                 self._last_call = call
-                raise ChildHungError(call, time.monotonic() - (since if call else begun))
+                raise ChildHungError(call, time.monotonic() - since)
             try:
-                async with asyncio.timeout(left):
+                # Not longer than a call may take: another one may begin meanwhile, with a deadline of its own.
+                async with asyncio.timeout(min(left, call_seconds)):
                     return await self._line()
             except TimeoutError:
-                continue  # the next call may have begun meanwhile, with a deadline of its own
+                continue
 
     async def _line(self) -> bytes:
         while True:

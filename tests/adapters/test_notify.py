@@ -84,9 +84,7 @@ async def test_failing_to_reach_one_is_transient_and_a_repeat_goes_only_there(
 ) -> None:
     with hook() as good, hook() as bad, caplog.at_level(logging.DEBUG):
         bad.status = 500
-        notifier = AppriseNotifier(
-            [f"json://user:hunter2@127.0.0.1:{good.port}/", f"json://user:hunter2@127.0.0.1:{bad.port}/"]
-        )
+        notifier = AppriseNotifier([f"json://127.0.0.1:{good.port}/hunter2/", f"json://127.0.0.1:{bad.port}/hunter2/"])
         with pytest.raises(TransientError, match=r"notify_urls\[1\] \(json\)"):
             await notifier.tell(NOTICE)
         assert (len(good.told), len(bad.told)) == (1, 0)

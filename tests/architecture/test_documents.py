@@ -27,7 +27,7 @@ def documents(root: Path, project_files: tuple[Path, ...]) -> dict[str, str]:
 
 
 def test_every_command_exists(documents: dict[str, str]) -> None:
-    from cli.main import app
+    from cli.application import app
 
     command = typer.main.get_command(app)
     known = set(getattr(command, "commands", {}))
