@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from adapters.node_agent.client import NodeAgentClient
-from adapters.simulated.cluster import SimulatedCluster
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -20,8 +18,10 @@ import domain
 from activities.current_policy import PolicyActivities
 from activities.registry import World, effects
 from adapters.ledger.sqlite import SqliteLedger
+from adapters.node_agent.client import NodeAgentClient
 from adapters.notify.apprise_notifier import AppriseNotifier
 from adapters.policy_file.loader import PolicyFile
+from adapters.simulated.cluster import SimulatedCluster
 from adapters.standalone.scheduler import NoPower, NoProvisioner, StandaloneScheduler
 from domain.errors import KintsugiError
 from runtime import exits, logs
@@ -80,7 +80,7 @@ async def serve(settings: WorkerSettings) -> None:
     """Work until SIGTERM or SIGINT; running activities get the settings' time to end by themselves."""
     world = wire(settings)
     await world.policy.current()
-    client = await connect()
+    client = await connect(metrics_listen=settings.metrics_listen)
     await ensure_search_attributes(client, search_attributes.ALL)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -145,10 +145,10 @@ class Agent:
 
         inspector = Inspector(identity, gpus, lambda: pipeline.open_faults, lambda: self._blind_spots(spool))
 
-        async def done(request: OperationRequest) -> None:
+        async def succeeded(request: OperationRequest) -> None:
             await pipeline.deliver(Batch(observations=what_it_ended(request, self._boot.boot_id, datetime.now(UTC))))
 
-        manager = OperationManager(journal, self._driver, self._boot.boot_id, inspector.inspect, done)
+        manager = OperationManager(journal, self._driver, self._boot.boot_id, inspector.inspect, succeeded)
         stack.push_async_callback(manager.close)
         service = NodeOperationsService(manager, inspector.inspect, settings.callers)
         server = OperationsServer(settings.listen, settings.tls, settings.allow_insecure, service)

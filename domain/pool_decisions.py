@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from domain.admission import actionable, admit, budget_limit, observes, out_of_service, with_opened
 from domain.catalog import fault_class
-from domain.faults import Fault, FaultEvent, Severity, Transition
+from domain.faults import Fault, FaultEvent, Transition
 from domain.incident import Incident, merge_fault, severity_rank
 from domain.ledger import Notice
 from domain.model import Message
@@ -14,6 +14,7 @@ from domain.nodes import NodeIdentity
 from domain.observations import Component, ComponentKind, Source
 from domain.policy import Policy
 from domain.pool import BreakerState, NodeHealth, NodeRecord, NodeView, PoolState, PoolView, WaitingIncident
+from domain.pool_notices import breaker_notice, fault_notice, waiting_notice
 from domain.repair import FaultReported, NodeSeen, Outcome, RepairEnded, RepairInput
 from domain.reports import NodeEvent, NodeEventKind
 from domain.saving import UNREACHABLE
@@ -235,15 +236,12 @@ def _fault(
     new = all(known.key != fault.key for known in record.faults)
     record = record.model_copy(update={"faults": merge_fault(record.faults, fault)})
     state = _with_node(state, name, record)
+    opened: list[Command] = []
     if new:
         before = state.breaker.open
         state = with_opened(state, fault, policy, now)
         if state.breaker.open and not before:
-            opened = [Command(tell=_breaker_notice(state))]
-        else:
-            opened = []
-    else:
-        opened = []
+            opened.append(Command(tell=breaker_notice(state)))
     if record.repair_id:
         return state, [*opened, *_forward(record, event)]
     return _with_waiting(state, record, now), opened
@@ -307,7 +305,7 @@ def _settle(state: PoolState, commands: list[Command], policy: Policy, now: date
         verdict = admit(state, entry.incident, policy, now)
         if not verdict.admitted:
             if verdict.why != entry.why and entry.why == "new":
-                commands.append(Command(tell=_waiting_notice(entry, verdict.why)))
+                commands.append(Command(tell=waiting_notice(entry, verdict.why)))
             still.append(entry.model_copy(update={"why": verdict.why}))
             continue
         state, start = _start(state, entry.incident, policy)
@@ -344,49 +342,7 @@ def _tell(state: PoolState, fault: Fault, now: datetime) -> tuple[PoolState, lis
     if len(told) > MAX_TOLD:
         told = dict(sorted(told.items(), key=lambda item: item[1])[-MAX_TOLD // 2 :])
     state = state.model_copy(update={"told": told})
-    return state, [Command(tell=_fault_notice(fault, now))]
-
-
-def _fault_notice(fault: Fault, now: datetime) -> Notice:
-    evidence = "\n".join(fault.evidence[-3:])
-    if not fault.trusted:
-        title = f"{fault.node.name}: a process wrote a kernel-like record ({fault.fault_class})"
-        body = f"Not from the kernel, so nothing is done. Find out which process writes to /dev/kmsg.\n{evidence}"
-    elif fault.severity is Severity.APPLICATION:
-        title = f"{fault.node.name}: fault of an application ({fault.fault_class})"
-        body = f"{fault_class(fault.fault_class).explanation}\nThe node stays in service.\n{evidence}"
-    else:
-        title = f"{fault.node.name}: {fault.fault_class}"
-        body = f"{fault_class(fault.fault_class).explanation}\n{evidence}"
-    audience = "workload-owner" if fault.severity is Severity.APPLICATION else "operators"
-    return Notice(
-        notice_id=f"{fault.node.name}/{fault.key}/{now:%Y%m%dT%H%M%S.%f}",
-        audience=audience,
-        title=title,
-        body=body,
-    )
-
-
-def _breaker_notice(state: PoolState) -> Notice:
-    since = state.breaker.since
-    return Notice(
-        notice_id=f"{state.cluster}/{state.pool}/breaker/{since:%Y%m%dT%H%M%S.%f}",
-        audience="operators",
-        title=f"pool {state.pool}: the breaker is open, no new repair starts",
-        body=f"{state.breaker.reason}.\nWhen you know better: kintsugi close-breaker {state.cluster}/{state.pool}",
-        urgent=True,
-    )
-
-
-def _waiting_notice(entry: WaitingIncident, why: str) -> Notice:
-    incident = entry.incident
-    return Notice(
-        notice_id=f"{incident.incident_id}/waiting/{entry.since:%Y%m%dT%H%M%S.%f}",
-        audience="operators",
-        title=f"{incident.headline}: the repair waits",
-        body=f"{why}.\nTo start it all the same: kintsugi admit {incident.node.name}",
-        urgent=incident.lead.severity is Severity.FATAL,
-    )
+    return state, [Command(tell=fault_notice(fault, now))]
 
 
 def _unreachable(identity: NodeIdentity, since: datetime, now: datetime) -> Fault:

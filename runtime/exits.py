@@ -6,6 +6,7 @@ of the status asked for). Command entry points therefore flush and leave without
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -22,11 +23,9 @@ def leave(status: int) -> NoReturn:
     """Flush what was written and end the process with this status, at once."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # The reader may have gone away (a closed pipe); there is nobody left to tell then.
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            # The reader went away (a closed pipe); there is nobody left to tell.
-            pass
     os._exit(status)
 
 

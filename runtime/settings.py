@@ -179,6 +179,7 @@ class WorkerSettings(_ProcessSettings):
         simulator: ``host:port`` of the simulated cluster, with ``simulated``.
         notify_urls: where people are told, in Apprise's URL notation; none means the log only.
         shutdown_seconds: how long running activities may end by themselves at a stop, in seconds.
+        metrics_listen: ``host:port`` for Prometheus; empty for none.
     """
 
     table = "worker"

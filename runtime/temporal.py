@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
@@ -31,13 +32,17 @@ def sandbox_runner() -> SandboxedWorkflowRunner:
     )
 
 
-async def connect(address: str | None = None, namespace: str | None = None, attempts: int | None = None) -> Client:
+async def connect(
+    address: str | None = None, namespace: str | None = None, attempts: int | None = None, metrics_listen: str = ""
+) -> Client:
     """Connect to Temporal as every Temporal tool does, waiting with back-off while it is away.
 
     Args:
         address: overrides the configured address.
         namespace: overrides the configured namespace.
         attempts: give up after so many tries; None waits for ever, saying so in the log.
+        metrics_listen: ``host:port`` on which the SDK serves its metrics to Prometheus; empty for none. Watch
+            ``temporal_num_pollers``: a worker without pollers works no more.
 
     Raises:
         ConnectionError: Temporal did not answer within the given attempts; the text says where it was looked for.
@@ -48,10 +53,11 @@ async def connect(address: str | None = None, namespace: str | None = None, atte
     if namespace:
         config["namespace"] = namespace
     target = config.setdefault("target_host", DEFAULT_ADDRESS)
+    runtime = _runtime(metrics_listen) if metrics_listen else None
     tried = 0
     while True:
         try:
-            return await Client.connect(**config, data_converter=pydantic_data_converter)
+            return await Client.connect(**config, data_converter=pydantic_data_converter, runtime=runtime)
         except (RuntimeError, RPCError) as error:
             tried += 1
             if attempts is not None and tried >= attempts:
@@ -62,6 +68,13 @@ async def connect(address: str | None = None, namespace: str | None = None, atte
             delay = min(0.25 * 2 ** min(tried, 6), 10.0)
             log.warning("Temporal at %s does not answer, trying again in %.1f s: %s", target, delay, error)
             await asyncio.sleep(delay)
+
+
+def _runtime(metrics_listen: str) -> Runtime:
+    try:
+        return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=metrics_listen)))
+    except (RuntimeError, ValueError) as error:
+        raise OSError(f"metrics cannot be served on {metrics_listen}: {error}") from None
 
 
 async def ensure_search_attributes(client: Client, keys: Sequence[SearchAttributeKey[str]]) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,15 +25,27 @@ def free_port() -> int:
 
 
 class TemporalServer:
-    """A Temporal development server as a child process, its data in memory unless a file is given."""
+    """A Temporal development server as a child process, its data in memory unless a file is given.
 
-    def __init__(self, log: Path, port: int | None = None, database: Path | None = None) -> None:
+    Args:
+        dynamic_config: the server's own settings, such as ``limit.historyCount.suggestContinueAsNew``.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        port: int | None = None,
+        database: Path | None = None,
+        dynamic_config: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         # The one of this environment first: another may be older.
         beside = Path(sys.executable).with_name("temporal")
         command = str(beside) if beside.exists() else shutil.which("temporal") or "temporal"
         arguments = ["server", "start-dev", "--headless", "--port", str(self.port), "--log-level", "error"]
+        for name, value in (dynamic_config or {}).items():
+            arguments += ["--dynamic-config-value", f"{name}={value}"]
         if database is not None:
             arguments += ["--db-filename", str(database)]
             arguments += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=1"]

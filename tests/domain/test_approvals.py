@@ -18,7 +18,8 @@ def asked(under: Policy | None = None) -> tuple[RepairState, Step]:
     """Return a repair that waits for the approval of its reboot."""
     state = do(do(repair(under=under or policy()), DONE), DONE)
     step = next_step(state)
-    assert step is not None and step.step_id == "reboot"
+    assert step is not None
+    assert step.step_id == "reboot"
     return waiting(state, step, at(10)), step
 
 
@@ -84,7 +85,8 @@ def test_two_approvals_must_come_from_two_people() -> None:
     once = approve(state, step, by="ana")
     assert not permission(once, step).allowed
     again = hear(once, Approve(by="ana", step="reboot", digest=digest(once, step)), at(12))
-    assert not again.answer.accepted and "already approved" in again.answer.message
+    assert not again.answer.accepted
+    assert "already approved" in again.answer.message
     assert permission(approve(once, step, by="ben"), step).allowed
 
 
@@ -94,7 +96,8 @@ def test_a_no_holds_the_repair_and_a_later_yes_is_not_enough() -> None:
     assert held.phase is Phase.HELD
     assert not permission(held, step).allowed
     late = hear(held, Approve(by="ben", step="reboot", digest=digest(held, step)), at(12))
-    assert not late.answer.accepted and "override" in late.answer.message
+    assert not late.answer.accepted
+    assert "override" in late.answer.message
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,8 @@ def test_an_override_orders_what_comes_next_without_further_approval(action: Ove
     held = hear(state, Reject(by="ana", step="reboot"), at(11)).state
     ordered = hear(held, Override(by="ben", action=action, reason="reseated the card"), at(12)).state
     step = next_step(ordered)
-    assert step is not None and step.step_id == following
+    assert step is not None
+    assert step.step_id == following
     verdict = permission(ordered, step)
     assert verdict.allowed
     assert "ben (override)" in verdict.by
@@ -122,7 +126,8 @@ def test_an_order_is_good_for_one_step_only() -> None:
     ordered = hear(state, Override(by="ben", action=OverrideAction.REBOOT, reason="now"), at(12)).state
     state = do(ordered, StepResult(state=StepState.FAILED, detail="no"))
     step = next_step(state)
-    assert step is not None and step.rung is Rung.POWER_CYCLE
+    assert step is not None
+    assert step.rung is Rung.POWER_CYCLE
     assert not permission(state, step).allowed
 
 
@@ -134,10 +139,12 @@ def test_a_return_by_override_names_who_vouches_for_the_node() -> None:
 
 def test_nobody_answers_hold_waits_for_ever() -> None:
     state, step = asked()
-    assert state.wait is not None and state.wait.until is not None
+    assert state.wait is not None
+    assert state.wait.until is not None
     after, urgent = nobody_answered(state, state.wait.until)
     assert urgent
-    assert after.wait is not None and after.wait.until is None
+    assert after.wait is not None
+    assert after.wait.until is None
     assert not permission(after, step).allowed
 
 
@@ -149,7 +156,8 @@ def test_nobody_answers_escalate_asks_again_with_a_new_deadline() -> None:
     state, step = asked(policy(rules=rules))
     after, urgent = nobody_answered(state, at(3700))
     assert urgent
-    assert after.wait is not None and after.wait.until == at(3700 + 3600)
+    assert after.wait is not None
+    assert after.wait.until == at(3700 + 3600)
     assert not permission(after, step).allowed
 
 
@@ -188,7 +196,8 @@ def test_after_an_abort_nothing_else_is_heard() -> None:
     state, step = asked()
     aborted = hear(state, Abort(by="ana", reason="mine"), at(11)).state
     late = hear(aborted, Approve(by="ben", step="reboot", digest=digest(aborted, step)), at(12))
-    assert not late.answer.accepted and "aborted" in late.answer.message
+    assert not late.answer.accepted
+    assert "aborted" in late.answer.message
 
 
 def test_the_built_in_policy_only_observes() -> None:
@@ -202,6 +211,7 @@ def test_an_action_that_the_policy_only_observes_waits_for_an_override() -> None
         {"name": "r", "decide": "auto"},
     ]
     state, step = asked(policy(rules=rules))
-    assert state.wait is not None and state.wait.override_only
+    assert state.wait is not None
+    assert state.wait.override_only
     refused = hear(state, Approve(by="ana", step="reboot", digest=digest(state, step)), at(11))
     assert "override" in refused.answer.message

@@ -102,7 +102,8 @@ def test_all_faults_of_one_report_on_one_node_are_one_incident() -> None:
     pool.hear(told(fault()), told(fault("gpu.ecc_uncorrectable")), told(fault("nvlink.error")))
     starts = [command.start for command in pool.commands if command.start is not None]
     assert len(starts) == 1
-    assert starts[0] is not None and len(starts[0].incident.faults) == 3
+    assert starts[0] is not None
+    assert len(starts[0].incident.faults) == 3
 
 
 @pytest.mark.parametrize("severity", [Severity.APPLICATION, Severity.INFO, Severity.UNKNOWN])
@@ -280,7 +281,8 @@ def test_the_next_repair_of_a_node_knows_what_the_last_one_ran() -> None:
     pool.end("gpu-3", rungs=(run,))
     pool.hear(told(fault(seconds=3600)), seconds=3600)
     starts = [command.start for command in pool.commands if command.start is not None]
-    assert starts[1] is not None and starts[1].history == (run,)
+    assert starts[1] is not None
+    assert starts[1].history == (run,)
     assert pool.commands[-1].number == 2
 
 

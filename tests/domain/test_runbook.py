@@ -81,7 +81,8 @@ def test_grace_comes_after_the_quarantine_and_a_fault_that_clears_in_it_needs_no
     state = repair(thermal, under=policy(grace=[{"fault": "thermal.*", "wait": "60s"}]))
     state = do(state, DONE)
     step = next_step(state)
-    assert step is not None and step.step_id == "grace"
+    assert step is not None
+    assert step.step_id == "grace"
     state = fault_reported(state, event(thermal, Transition.CLEARED), at(3))
     assert plan_of(state, {}, DONE) == ["grace", "drain", "burn_in", "return", "returned"]
 
@@ -114,19 +115,22 @@ def test_a_fault_that_comes_back_after_the_rung_undoes_the_proof() -> None:
     state = repair()
     for _ in range(3):
         state = do(state, DONE)
-    assert not open_faults(state) and not state.needs_rung
+    assert not open_faults(state)
+    assert not state.needs_rung
     state = do(state, DONE)  # burn-in
     assert state.proven
     state = fault_reported(state, event(fault(seconds=50)), at(50))
     assert not state.proven
     step = next_step(state)
-    assert step is not None and step.step_id == "power_cycle"
+    assert step is not None
+    assert step.step_id == "power_cycle"
 
 
 def test_silence_during_a_rung_is_expected() -> None:
     state = do(do(repair(), DONE), DONE)
     step = next_step(state)
-    assert step is not None and step.step_id == "reboot"
+    assert step is not None
+    assert step.step_id == "reboot"
     acting = state.model_copy(update={"phase": Phase.ACT})
     assert fault_reported(acting, event(fault("node.unreachable")), at(9)) == acting
 
@@ -134,7 +138,8 @@ def test_silence_during_a_rung_is_expected() -> None:
 def test_a_node_that_answers_again_in_its_grace_is_not_unreachable_any_more() -> None:
     state = do(repair(fault("node.unreachable")), DONE)
     state = node_seen(state, identity(boot="boot-1"))
-    assert not open_faults(state) and not state.needs_rung
+    assert not open_faults(state)
+    assert not state.needs_rung
 
 
 @pytest.mark.parametrize(

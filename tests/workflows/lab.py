@@ -279,7 +279,8 @@ class Lab:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
-                    return (await handle.query("get_repair", result_type=RepairView)).state
+                    view: RepairView = await handle.query("get_repair", result_type=RepairView)
+                    return view.state
                 except Exception:
                     await asyncio.sleep(0.05)
 
@@ -294,6 +295,10 @@ class Lab:
 
         await self.until(waiting, f"{node} waits for an answer to {step}; last seen: {found[-1:]}")
         return found[-1]
+
+    async def told_anybody(self) -> bool:
+        """Whether people have been told anything."""
+        return bool(self.told.notices)
 
     async def result(self, node: str, number: int = 1) -> RepairResult:
         """Wait until a repair ends; it must exist by then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from domain.ledger import EntryKind
 from domain.policy import Policy
 from domain.repair import Outcome, Override, OverrideAction, Phase
 from simulator.faults import FaultKind, Injection
-from tests.workflows.lab import acting, automatic, laboratory
+from tests.workflows.lab import Lab, acting, automatic, laboratory
 
 BAD = "gpu-01"
 FALLEN = Injection(node=BAD, kind=FaultKind.FALLEN_OFF_BUS, gpu=0, heals_at=Rung.REBOOT)
@@ -88,7 +89,9 @@ async def test_a_node_that_does_not_come_back_as_it_was_is_not_returned(
         await lab.fault(BAD)
         state = await lab.waits_for(BAD, "ask")
         assert state.phase is Phase.HELD
-        assert "did not come back" in (state.step("reboot").detail if state.step("reboot") else "")
+        reboot = state.step("reboot")
+        assert reboot is not None
+        assert "did not come back" in reboot.detail
         assert not (await lab.truth()).node(BAD).schedulable
 
 
@@ -120,7 +123,7 @@ async def test_a_fault_of_the_application_is_told_and_starts_no_repair(temporal_
     async with laboratory(temporal_client, tmp_path, automatic()) as lab:
         before = (await lab.truth()).node(BAD)
         await lab.fault(BAD, "application.memory_fault", xid=31)
-        await lab.until(_told(lab.told.notices), "the job's owner is told")
+        await lab.until(lab.told_anybody, "the job's owner is told")
         assert lab.told.notices[0].audience == "workload-owner"
         assert await lab.repairs() == 0
         assert (await lab.truth()).node(BAD) == before
@@ -129,7 +132,7 @@ async def test_a_fault_of_the_application_is_told_and_starts_no_repair(temporal_
 async def test_what_a_process_wrote_starts_no_repair(temporal_client: Client, tmp_path: Path) -> None:
     async with laboratory(temporal_client, tmp_path, automatic()) as lab:
         await lab.fault(BAD, trusted=False)
-        await lab.until(_told(lab.told.notices), "operators are told")
+        await lab.until(lab.told_anybody, "operators are told")
         assert await lab.repairs() == 0
 
 
@@ -224,16 +227,9 @@ async def test_the_budget_holds_while_several_nodes_fail(temporal_client: Client
         assert all(state.node(name).schedulable for name in names)
 
 
-def _told(notices: list) -> object:  # type: ignore[type-arg]
-    async def told() -> bool:
-        return bool(notices)
-
-    return told
-
-
-def _in_phase(lab: object, phase: Phase) -> object:
+def _in_phase(lab: Lab, phase: Phase) -> Callable[[], Awaitable[bool]]:
     async def there() -> bool:
-        state = await lab.state(BAD)  # type: ignore[attr-defined]
+        state = await lab.state(BAD)
         return state.phase is phase
 
     return there
