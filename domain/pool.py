@@ -73,7 +73,15 @@ class BreakerState(Message):
 
 
 class PoolState(Message):
-    """Everything a pool knows; carried over by continue-as-new."""
+    """Everything a pool knows; carried over by continue-as-new.
+
+    Attributes:
+        recent: faults that opened within the breaker's window.
+        leased: spare → repair that holds it.
+        told: fault → when people were last told of it.
+        admitted_by: node → person who lets its repair start whatever the pool thinks.
+        asked_at: when running repairs were last asked whether they still run.
+    """
 
     cluster: str
     pool: str
@@ -84,7 +92,7 @@ class PoolState(Message):
     leased: dict[str, str] = {}
     told: dict[str, datetime] = {}
     admitted_by: dict[str, str] = {}
-    started_repairs: int = 0
+    asked_at: datetime | None = None
 
 
 class RecentFault(Message):

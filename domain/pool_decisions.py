@@ -15,12 +15,15 @@ from domain.observations import Component, ComponentKind, Source
 from domain.policy import Policy
 from domain.pool import BreakerState, NodeHealth, NodeRecord, NodeView, PoolState, PoolView, WaitingIncident
 from domain.pool_notices import breaker_notice, fault_notice, waiting_notice
-from domain.repair import FaultReported, NodeSeen, Outcome, RepairEnded, RepairInput
+from domain.repair import FaultReported, NodeSeen, Outcome, RepairEnded, RepairInput, RepairResult
 from domain.reports import NodeEvent, NodeEventKind
 from domain.saving import UNREACHABLE
 
 TOLD_AGAIN = timedelta(minutes=10)
 """The same fault of an application is told to its owner at most this often."""
+
+ASK_REPAIRS = timedelta(minutes=5)
+"""While an incident waits, the running repairs are asked so often whether they still run."""
 
 MAX_TOLD = 2_000
 """Most faults remembered as told; the oldest are forgotten first."""
@@ -32,6 +35,7 @@ class Command(Message):
     Attributes:
         start: a repair to start; ``number`` counts this node's repairs.
         forward_fault, forward_seen: news for the running repair ``repair_id``.
+        return_spare: a spare that ``repair_id`` leased and did not use.
     """
 
     node: str = ""
@@ -40,6 +44,7 @@ class Command(Message):
     start: RepairInput | None = None
     forward_fault: FaultReported | None = None
     forward_seen: NodeSeen | None = None
+    return_spare: str = ""
     tell: Notice | None = None
 
 
@@ -72,6 +77,14 @@ def time_passed(state: PoolState, policy: Policy, now: datetime) -> Decided:
         event = FaultEvent(spool_id="", sequence=0, transition=Transition.OPENED, fault=fault)
         state, more = _fault(state, name, event, policy, now)
         commands += more
+    if state.waiting and (state.asked_at is None or now >= state.asked_at + ASK_REPAIRS):
+        # Waiting for a repair that is gone without a word would be waiting for ever.
+        state = state.model_copy(update={"asked_at": now})
+        commands += [
+            Command(node=name, repair_id=record.repair_id, forward_seen=NodeSeen(identity=record.identity))
+            for name, record in state.nodes.items()
+            if record.repair_id and record.lost_since is None
+        ]
     return _settle(state, commands, policy, now)
 
 
@@ -83,6 +96,8 @@ def next_look(state: PoolState, policy: Policy, now: datetime) -> datetime | Non
         for record in state.nodes.values()
         if record.lost_since is not None and all(f.fault_class != UNREACHABLE for f in record.faults)
     ]
+    if state.waiting:
+        times.append((state.asked_at or now) + ASK_REPAIRS)
     for waiting in state.waiting:
         record = state.nodes[waiting.incident.node.name]
         if record.settled_at is not None and not record.settled_returned:
@@ -118,15 +133,30 @@ def repair_ended(state: PoolState, ended: RepairEnded, policy: Policy, now: date
     )
     state = _with_node(state, ended.node, record)
     used = {moved.spare for moved in ended.result.moved}
+    unused = [spare for spare, lease in state.leased.items() if lease == ended.repair_id and spare not in used]
     state = state.model_copy(
         update={
-            "leased": {
-                spare: lease for spare, lease in state.leased.items() if lease != ended.repair_id or spare in used
-            },
+            "leased": {spare: lease for spare, lease in state.leased.items() if spare not in unused},
             "waiting": tuple(w for w in state.waiting if w.incident.node.name != ended.node),
         }
     )
-    return _settle(state, [], policy, now)
+    if ended.result.outcome is Outcome.GONE and actionable(record.faults):
+        # Nobody handles its faults any more: they are taken up again, after the cool-down.
+        state = _with_waiting(state, record, now)
+    commands = [Command(node=ended.node, repair_id=ended.repair_id, return_spare=spare) for spare in unused]
+    return _settle(state, commands, policy, now)
+
+
+def repair_gone(node: str, record: NodeRecord, now: datetime) -> RepairEnded:
+    """Return the end of a repair that cannot be reached: terminated, or lost with Temporal's data."""
+    detail = f"{record.repair_id} does not run any more and did not say how it ended"
+    return RepairEnded(
+        repair_id=record.repair_id,
+        node=node,
+        at=now,
+        result=RepairResult(outcome=Outcome.GONE, detail=detail),
+        identity=record.identity,
+    )
 
 
 def close_breaker(state: PoolState, by: str, policy: Policy, now: datetime) -> Decided:
@@ -322,7 +352,7 @@ def _start(state: PoolState, incident: Incident, policy: Policy) -> tuple[PoolSt
     )
     state = _with_node(state, name, record)
     admitted = {node: by for node, by in state.admitted_by.items() if node != name}
-    state = state.model_copy(update={"admitted_by": admitted, "started_repairs": state.started_repairs + 1})
+    state = state.model_copy(update={"admitted_by": admitted})
     repair = RepairInput(identity=record.identity, incident=incident, policy=policy, history=record.history)
     return state, Command(node=name, number=number, start=repair)
 

@@ -23,7 +23,10 @@ class Scheduler(Protocol):
     """The cluster's scheduler. Invariant: it undoes only what carries our own mark."""
 
     async def quarantine(self, node: NodeRef, mark: Mark) -> SchedulingState:
-        """Keep new work off the node and leave our mark. Others' holds are kept and named in the answer."""
+        """Keep new work off the node and leave our mark. Others' holds are kept and named in the answer.
+
+        The mark that an earlier repair left behind (aborted, terminated) is such a hold: a person's, by now.
+        """
 
     async def scheduling_state(self, node: NodeRef) -> SchedulingState:
         """Return whether the node takes work and who holds it back."""

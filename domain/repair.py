@@ -36,7 +36,8 @@ class Outcome(StrEnum):
 
     ``returned``: proven and given back. ``observed``: the policy only observes. ``cleared``: the fault went away
     before anything was done. ``taken_over``: a person or another tool changed the node by hand. ``aborted``: a
-    person stopped it. ``replaced``: the machine was taken out for good.
+    person stopped it. ``replaced``: the machine was taken out for good. ``gone``: its workflow was terminated or
+    lost, as far as the pool can tell.
     """
 
     RETURNED = "returned"
@@ -45,6 +46,7 @@ class Outcome(StrEnum):
     TAKEN_OVER = "taken_over"
     ABORTED = "aborted"
     REPLACED = "replaced"
+    GONE = "gone"
 
 
 class StepState(StrEnum):
@@ -91,7 +93,6 @@ class RepairInput(Message):
     incident: Incident
     policy: Policy
     history: tuple[PastRung, ...] = ()
-    spares_in_pool: bool = True
 
 
 class RepairResult(Message):

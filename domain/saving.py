@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from domain.faults import Fault
 from domain.model import Message
@@ -43,6 +44,12 @@ def choose_save(workload: Workload, faults: Iterable[Fault]) -> SaveChoice:
         method=workload.save_method,
         explanation=f"the GPUs still answer and the workload can be saved by {workload.save_method}",
     )
+
+
+def stopped_at(faults: Iterable[Fault], drained_at: datetime) -> datetime:
+    """Return since when work stands still: from the fault on if it took the GPU or the node, else from the drain."""
+    deadly = [fault.first_seen for fault in faults if fault.fault_class in (UNREACHABLE, *GPU_GONE)]
+    return min([*deadly, drained_at])
 
 
 def own_checkpoint(workload: Workload, why: str) -> SavedWork:

@@ -29,7 +29,8 @@ def quarantine(world: World, node: NodeRef, mark: Mark) -> SchedulingState:
     """Leave our mark; NotOursError when another repair's mark is there."""
     machine = world.at(node)
     if machine.mark is not None and machine.mark.repair_id != mark.repair_id:
-        raise NotOursError(f"{node.name} is already marked by {machine.mark.repair_id}")
+        # An earlier repair left the node in a person's hands: that person's hold now, not ours to undo.
+        machine.holds[machine.mark.repair_id] = machine.mark.reason
     machine.mark = mark
     machine.tokens.pop("released", None)
     world.changed()

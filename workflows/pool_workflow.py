@@ -12,10 +12,11 @@ from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlrea
 with workflow.unsafe.imports_passed_through():
     from activities.current_policy import PolicyActivities
     from activities.record import RecordActivities, RecordInput
-    from activities.spares import LeaseInput, SpareActivities
+    from activities.spares import LeaseInput, ReturnSpareInput, SpareActivities
     from domain.ledger import Notice
     from domain.model import Message
     from domain.narrate import details, pool_details, summary
+    from domain.nodes import NodeRef
     from domain.policy import Policy
     from domain.pool import Admit, CloseBreaker, PoolState, PoolView
     from domain.pool_decisions import (
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         close_breaker,
         next_look,
         repair_ended,
+        repair_gone,
         repair_started,
         take_in,
         time_passed,
@@ -124,6 +126,8 @@ class PoolWorkflow:
                 await self._start(command.node, command.number, command.start)
             elif command.forward_fault is not None or command.forward_seen is not None:
                 await self._forward(command)
+            elif command.return_spare:
+                self._in_background(self._return_spare(command.return_spare, command.repair_id))
 
     async def _start(self, node: str, number: int, repair: RepairInput) -> None:
         """Start the repair as a child that outlives this run; one that already runs is this node's repair."""
@@ -161,6 +165,8 @@ class PoolWorkflow:
                 await repair.signal("node_seen", command.forward_seen)
         except ApplicationError as error:
             workflow.logger.warning("%s cannot be told: %s", command.repair_id, error)
+            if record.repair_id:
+                self._inbox.append(repair_gone(command.node, record, workflow.now()))
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         self._background = [task for task in self._background if not task.done()]
@@ -200,6 +206,19 @@ class PoolWorkflow:
             await workflow.get_external_workflow_handle(request.repair_id).signal("spare_answer", answer)
         except ApplicationError as error:
             workflow.logger.warning("%s does not wait for its spare any more: %s", request.repair_id, error)
+
+    async def _return_spare(self, spare: str, repair_id: str) -> None:
+        node = NodeRef(cluster=self._state.cluster, pool=self._state.pool, name=spare)
+        try:
+            await workflow.execute_activity_method(
+                SpareActivities.give_back,
+                ReturnSpareInput(spare=node, repair_id=repair_id),
+                **options.SCHEDULER_CALL,
+                task_queue=self._queue,
+                summary=f"{spare} was not used",
+            )
+        except ActivityError as error:
+            workflow.logger.error("%s could not be given back: %s", spare, error)
 
     @property
     def _queue(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.policy import Action, WithoutSpare
     from domain.repair import Phase, RepairState, SpareAnswer, SpareRequest, StepState
     from domain.runbook import Step, StepResult, grace_of, open_faults
-    from domain.saving import choose_save, own_checkpoint
+    from domain.saving import choose_save, own_checkpoint, stopped_at
     from domain.scheduling import DrainRequest, Mark
     from domain.workloads import SaveMethod
     from workflows import options
@@ -188,9 +188,10 @@ class RepairSteps:
 
     async def _recover(self) -> StepResult:
         state = self._state()
-        answer = await self._ask_for_spare() if state.input.spares_in_pool else SpareAnswer(detail="pool has no spares")
+        answer = await self._ask_for_spare()
         limit = state.input.policy.limits.recover
-        stopped = workflow.now() - _work_stopped_at(state)
+        drained = state.step("drain")
+        stopped = workflow.now() - stopped_at(state.faults, drained.started_at if drained else workflow.now())
         order = RecoverInput(
             node=state.identity.node,
             saved=state.saved,
@@ -389,11 +390,6 @@ class RepairSteps:
         proof = f"without proof, on the word of {state.vouched_by}" if state.vouched_by else "proven by burn-in"
         holds = f"; still held back by {', '.join(result.foreign_holds)}" if result.foreign_holds else ""
         return StepResult(state=StepState.DONE, detail=f"back in pool {state.identity.node.pool}, {proof}{holds}")
-
-
-def _work_stopped_at(state: RepairState) -> datetime:
-    """Work on a bad node stands still from the fault on, as far as anybody can tell."""
-    return min((fault.first_seen for fault in state.faults), default=state.started_at)
 
 
 def _reason(error: ActivityError) -> str:

@@ -158,6 +158,8 @@ class RepairWorkflow:
 
     def _judge_mark(self, watching: workflow.ActivityHandle) -> None:  # type: ignore[type-arg]
         if not watching.done():
+            # Looked at when it ends, or asyncio complains that nobody did.
+            watching.add_done_callback(lambda task: task.cancelled() or task.exception())
             watching.cancel()
             return
         if watching.cancelled() or watching.exception() is not None:

@@ -18,6 +18,7 @@ from domain.pool_decisions import (
     close_breaker,
     next_look,
     repair_ended,
+    repair_gone,
     repair_started,
     take_in,
     time_passed,
@@ -298,6 +299,29 @@ def test_the_end_of_another_repair_changes_nothing() -> None:
         identity=identity(),
     )
     assert repair_ended(before, ended, pool.policy, at(1)).state == before
+
+
+def test_a_spare_that_a_repair_leased_and_did_not_use_goes_back() -> None:
+    pool = Pool()
+    pool.hear(told(fault()))
+    pool.state = pool.state.model_copy(update={"leased": {"spare-1": "repair/c1/gpu-3/1", "spare-2": "other"}})
+    commands = pool.end("gpu-3", Outcome.ABORTED)
+    assert [command.return_spare for command in commands if command.return_spare] == ["spare-1"]
+    assert pool.state.leased == {"spare-2": "other"}
+
+
+def test_a_repair_that_is_gone_without_a_word_frees_its_place_and_its_faults_are_taken_up_again() -> None:
+    pool = Pool(policy(pools={"*": {"budget": {"max_nodes": 1, "max_percent": 100}, "cool_down": "10m"}}))
+    pool.hear(told(fault()))
+    pool.hear(told(fault(on="gpu-5")))
+    assert pool.started() == ["gpu-3"]
+    asked = pool.wait(301)
+    assert [command.repair_id for command in asked if command.forward_seen] == ["repair/c1/gpu-3/1"]
+    pool._take(repair_ended(pool.state, repair_gone("gpu-3", pool.state.nodes["gpu-3"], at(302)), pool.policy, at(302)))
+    assert pool.started() == ["gpu-3", "gpu-5"]
+    pool.end("gpu-5", seconds=400)
+    pool.wait(302 + 601)
+    assert pool.started() == ["gpu-3", "gpu-5", "gpu-3"]
 
 
 EVENTS = st.one_of(

@@ -103,8 +103,8 @@ async def test_kernel_records_come_once_and_after_the_position_asked_for(served:
 async def test_errors_cross_with_their_class_and_sentence(served: Served) -> None:
     client = served.client
     await client.quarantine(BAD, MARK)
-    with pytest.raises(NotOursError, match="already marked by repair/local/gpu-03/1"):
-        await client.quarantine(BAD, MARK.model_copy(update={"repair_id": "other"}))
+    with pytest.raises(NotOursError, match="is marked by repair/local/gpu-03/1"):
+        await client.release(BAD, MARK.model_copy(update={"repair_id": "other"}))
     with pytest.raises(PermanentError, match="no node gpu-99"):
         await client.workloads(BAD.model_copy(update={"name": "gpu-99"}))
     with pytest.raises(PermanentError, match="is not in the simulated cluster"):
@@ -112,6 +112,16 @@ async def test_errors_cross_with_their_class_and_sentence(served: Served) -> Non
     await client.inject(Injection(node="gpu-03", kind=FaultKind.BMC_UNREACHABLE))
     with pytest.raises(TransientError, match="BMC of gpu-03"):
         await client.is_off(BAD)
+
+
+async def test_the_mark_that_an_earlier_repair_left_is_a_hold_that_a_later_one_keeps(served: Served) -> None:
+    client = served.client
+    await client.quarantine(BAD, MARK)
+    later = MARK.model_copy(update={"repair_id": "repair/local/gpu-03/2"})
+    state = await client.quarantine(BAD, later)
+    assert "repair/local/gpu-03/1" in state.foreign_holds[0]
+    released = await client.release(BAD, later)
+    assert (released.our_mark, released.schedulable) == (None, False)
 
 
 async def test_a_world_that_is_not_there_is_transient_and_says_what_to_look_at() -> None:

@@ -212,6 +212,19 @@ async def test_the_ledger_tells_the_whole_story_once(temporal_client: Client, tm
         }
 
 
+async def test_a_repair_that_somebody_terminated_no_longer_holds_its_node(
+    temporal_client: Client, tmp_path: Path
+) -> None:
+    policy = acting(pools={"*": {"budget": {"max_nodes": 1, "max_percent": 50}, "cool_down": "1s"}})
+    async with laboratory(temporal_client, tmp_path, policy, nodes=2, spares=0, job_nodes=0) as lab:
+        await lab.fault(BAD)
+        await lab.waits_for(BAD, "reboot")
+        await lab.repair(BAD).terminate()
+        await lab.fault(BAD, gpu=1)
+        state = await lab.waits_for(BAD, "reboot", number=2)
+        assert len(state.faults) == 2
+
+
 @pytest.mark.parametrize("count", [3])
 async def test_the_budget_holds_while_several_nodes_fail(temporal_client: Client, tmp_path: Path, count: int) -> None:
     policy = automatic(pools={"*": {"budget": {"max_nodes": 1, "max_percent": 100}, "breaker": {"nodes": 9}}})
