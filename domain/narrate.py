@@ -66,7 +66,11 @@ def _standing(state: RepairState) -> str:
 def _waiting(state: RepairState, wait: Wait) -> str:
     what = wait.action or "a decision"
     until = f" until {wait.until:%Y-%m-%d %H:%M:%S} UTC, then: {wait.no_answer}" if wait.until else ""
-    lines = [f"## Waits for a person: {what}{until}", f"Why: {wait.reason}."]
+    lines = [
+        f"## Waits for a person: {what}{until}",
+        f"Why: {wait.reason}.",
+        "Type one of these, or use *More Actions*, *Send a Signal* on this page with the same name and JSON.",
+    ]
     if wait.override_only:
         lines += [
             "To order what comes next (`reboot`, `power_cycle`, `burn_in`, `return`, `proceed` …):",
@@ -97,7 +101,9 @@ def _signal(state: RepairState, name: str, said: dict[str, str]) -> str:
 
 
 def _command(repair_id: str, name: str, said: dict[str, str]) -> str:
-    return f"```\ntemporal workflow signal --workflow-id {repair_id} --name {name} --input '{json.dumps(said)}'\n```"
+    # Short lines: the UI's details pane does not wrap code.
+    typed = json.dumps(said)
+    return f"```\ntemporal workflow signal --name {name} \\\n  --workflow-id {repair_id} \\\n  --input '{typed}'\n```"
 
 
 def _faults(state: RepairState) -> str:

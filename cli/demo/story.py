@@ -23,10 +23,12 @@ from domain.pool import NodeHealth, PoolView
 from domain.repair import Abort, Approve, Reject, RepairState, StepProgress, Wait
 from simulator.jobs import JobState
 from simulator.scenarios import VICTIM, Scenario
-from simulator.states import WorldState
+from simulator.states import JobView, WorldState
 from workflows.ids import repair_workflow_id
 
 WHO = "demo"
+STEPS_AT_STAKE = 4
+"""Steps since its own checkpoint that the job stands to lose when the fault strikes."""
 LOOK_SECONDS = 0.4
 """Pause between two looks, in seconds."""
 ANSWER_AFTER_SECONDS = 8.0
@@ -96,13 +98,13 @@ class Story:
             ) from None
 
     async def _job_under_way(self) -> None:
-        """Wait until the job has made a checkpoint of its own: there must be something to go on from."""
+        """Wait until the job is some steps beyond a checkpoint of its own: what it goes on from, and what it loses."""
         try:
             async with asyncio.timeout(ALL_SEEN_SECONDS):
                 while True:
                     world = await self._world()
                     jobs = world.jobs if world is not None else ()
-                    if jobs and all(job.state is JobState.RUNNING and job.own_checkpoint > 0 for job in jobs):
+                    if jobs and all(_beyond_a_checkpoint(job) for job in jobs):
                         self._screen.note(f"{jobs[0].name} runs on {', '.join(jobs[0].nodes)}, step {jobs[0].step}")
                         return
                     await asyncio.sleep(LOOK_SECONDS)
@@ -225,3 +227,7 @@ class Story:
             if loop.time() > until:
                 raise CouldNotError("the simulated world does not answer any more; see its log (--keep keeps it)")
             await asyncio.sleep(LOOK_SECONDS)
+
+
+def _beyond_a_checkpoint(job: JobView) -> bool:
+    return job.state is JobState.RUNNING and 0 < job.own_checkpoint <= job.step - STEPS_AT_STAKE
