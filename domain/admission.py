@@ -54,6 +54,8 @@ def admit(state: PoolState, incident: Incident, policy: Policy, now: datetime) -
         return Admission(admitted=False, why=f"{record.repair_id} is still running")
     if node in state.admitted_by:
         return Admission(admitted=True)
+    if record.held_by:
+        return Admission(admitted=False, why=f"in the hands of {record.held_by}, who aborted the last repair")
     pool = policy.for_pool(state.pool)
     if record.settled_at is not None and not record.settled_returned:
         until = record.settled_at + pool.cool_down

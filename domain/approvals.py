@@ -6,7 +6,6 @@ import hashlib
 import json
 from datetime import datetime
 
-from domain.faults import Rung
 from domain.incident import rung_rank
 from domain.model import Message
 from domain.policy import Action, Decision, NoAnswer, Rule
@@ -23,17 +22,9 @@ from domain.repair import (
     Resume,
     Wait,
 )
-from domain.runbook import ASK, Step, next_step, open_faults, rule_for
+from domain.runbook import ASK, RUNG_OF_ORDER, Step, emptied, next_step, open_faults, order_covers, rule_for
 
 Said = Approve | Reject | Pause | Resume | Abort | Override
-
-_RUNG_OF_ORDER = {
-    OverrideAction.RESET_GPU: Rung.RESET_GPU,
-    OverrideAction.REBOOT: Rung.REBOOT,
-    OverrideAction.POWER_CYCLE: Rung.POWER_CYCLE,
-    OverrideAction.REPROVISION: Rung.REPROVISION,
-    OverrideAction.REPLACE: Rung.REPLACE,
-}
 
 
 class Permission(Message):
@@ -77,11 +68,11 @@ def digest(state: RepairState, step: Step) -> str:
 
 def permission(state: RepairState, step: Step) -> Permission:
     """Return whether a step may run: by policy, by order of a person, or only once somebody has answered."""
-    if step.step_id == ASK:
+    if step.step_id.partition("-")[0] == ASK:
         return Permission(allowed=False, override_only=True, reason=step.reason)
     if step.action is None:
         return Permission(allowed=True)
-    if state.ordered is not None and _order_covers(state, step):
+    if state.ordered is not None and order_covers(state, step):
         return Permission(allowed=True, by=f"{state.ordered.by} (override): {state.ordered.reason}")
     rule = rule_for(state, step.action)
     if rule.decide is Decision.AUTO:
@@ -99,14 +90,6 @@ def permission(state: RepairState, step: Step) -> Permission:
         override_only=True,
         reason=f"the policy only observes {step.action} ({rule.name})",
     )
-
-
-def _order_covers(state: RepairState, step: Step) -> bool:
-    assert state.ordered is not None
-    order = state.ordered.action
-    if order is OverrideAction.PROCEED:
-        return state.ordered_step == step.step_id
-    return step.action is not None and order.value == step.action.value
 
 
 def _approved(state: RepairState, step: Step) -> bool:
@@ -230,7 +213,9 @@ def _refuse_override(state: RepairState, said: Override) -> str:
             return "there is no step to proceed with: name an action (reboot, power_cycle, burn_in, return …)"
         return ""
     if not state.quarantined:
-        return "the node is not quarantined yet: approve or abort first"
+        return "the node is not quarantined yet: approve, proceed or abort"
+    if said.action is not OverrideAction.RETURN and not emptied(state):
+        return f"{said.action} has to wait until the work is off the node; the repair is in phase {state.phase}"
     return ""
 
 
@@ -265,12 +250,12 @@ def _apply(state: RepairState, said: Said) -> tuple[RepairState, str]:
 
 def _order(state: RepairState, said: Override) -> RepairState:
     changes: dict[str, object] = {"ordered": said, "ordered_step": state.wait.step_id if state.wait else ""}
-    rung = _RUNG_OF_ORDER.get(said.action)
+    rung = RUNG_OF_ORDER.get(said.action)
     if rung is not None:
         above = tuple(r for r in state.ladder if rung_rank(r) > rung_rank(rung))
-        changes |= {"ladder": (rung, *above), "needs_rung": True, "proven": False, "wait": None}
+        changes |= {"ladder": (rung, *above), "needs_rung": True, "proven": False, "vouched_by": "", "wait": None}
     elif said.action is OverrideAction.BURN_IN:
-        changes |= {"needs_rung": False, "proven": False, "wait": None}
+        changes |= {"needs_rung": False, "proven": False, "vouched_by": "", "wait": None}
     elif said.action is OverrideAction.RETURN:
         changes |= {"needs_rung": False, "proven": True, "vouched_by": said.by, "wait": None}
     return state.model_copy(update=changes)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import datetime
 
 from domain.faults import FaultEvent, Transition
 from domain.ledger import EntryKind, LedgerEntry, Notice
 from domain.narrate import approve_command, moved_in_words
 from domain.nodes import NodeRef
+from domain.pool_notices import YOU
 from domain.repair import Answer, Outcome, RepairState, Wait
 from domain.runbook import Step, StepResult
 
@@ -45,9 +47,7 @@ class Chronicle:
         """A person is needed."""
         what = wait.action or "a decision"
         self._add(EntryKind.APPROVAL, f"asks for {what} ({wait.step_id}): {wait.reason}", now, data=_wait_data(wait))
-        answer = (
-            "only an override or abort releases it" if wait.override_only else approve_command(self._repair_id, wait)
-        )
+        answer = self._override_commands() if wait.override_only else approve_command(self._repair_id, wait)
         self._tell(f"{self._node.name} waits for you: {what}", f"{wait.reason}\n{answer}", urgent=True)
 
     def unanswered(self, wait: Wait, urgent: bool, now: datetime) -> None:
@@ -84,7 +84,10 @@ class Chronicle:
         for moved in result.moved or ():
             self._add(EntryKind.WORKLOAD, moved_in_words(moved), now, data=json.loads(moved.model_dump_json()))
             owner = moved.workload.owner or OPERATORS
-            self._tell(f"your job {moved.workload.name or moved.workload.id}", moved_in_words(moved), audience=owner)
+            said, urgent = moved_in_words(moved), not moved.running
+            self._tell(f"your job {moved.workload.name or moved.workload.id}", said, urgent=urgent, audience=owner)
+            if urgent and owner != OPERATORS:
+                self._tell(f"{self._node.name}: a job does not run again", said, urgent=True)
 
     def over(self, state: RepairState, now: datetime) -> None:
         """The repair ended."""
@@ -100,6 +103,12 @@ class Chronicle:
         taken = tuple(self._entries), tuple(self._notices)
         self._entries, self._notices = [], []
         return taken
+
+    def _override_commands(self) -> str:
+        said = ["--by", YOU, "--reason", "WHY"]
+        override = shlex.join(["kintsugi", "override", self._repair_id, "burn_in", *said])
+        abort = shlex.join(["kintsugi", "abort", self._repair_id, *said])
+        return f"Only an override or an abort releases it:\n{override}\n{abort}"
 
     def _next_id(self) -> str:
         self._count += 1

@@ -9,6 +9,7 @@ from domain.incident import Incident
 from domain.ladder import explain_ladder
 from domain.policy import Action
 from domain.pool import PoolView
+from domain.pool_notices import admit_command, close_breaker_command
 from domain.repair import RepairState, StepRecord, StepState, Wait
 from domain.runbook import ACTION_OF_RUNG, open_faults, rule_for
 from domain.workloads import MovedWork
@@ -130,6 +131,8 @@ def _step(step: StepRecord) -> str:
 def moved_in_words(moved: MovedWork) -> str:
     """Return how a workload came out, in one sentence."""
     name = moved.workload.name or moved.workload.id
+    if not moved.running:
+        return moved.detail or f"{name} does NOT run: look at it in the scheduler."
     where = f"goes on with {moved.spare}" if moved.spare else "was requeued"
     lost = "unknown" if moved.steps_lost < 0 else str(moved.steps_lost)
     return f"{name} {where}, steps lost: {lost}, GPU-seconds lost: {moved.gpu_seconds_lost:g}. {moved.detail}"
@@ -154,9 +157,14 @@ def pool_details(pool: PoolView) -> str:
     ]
     if pool.breaker.open:
         lines.append(
-            f"**The breaker is open**: {pool.breaker.reason}. `kintsugi close-breaker {pool.cluster}/{pool.pool}`"
+            f"**The breaker is open**: {pool.breaker.reason}.\n\n"
+            f"```\n{close_breaker_command(pool.cluster, pool.pool)}\n```"
         )
     lines += [f"- waits: {entry.incident.headline} ({entry.why})" for entry in pool.waiting]
+    if pool.waiting:
+        # One command for all: with a large pool's whole queue the details would be too long.
+        first = pool.waiting[0].incident.node
+        lines.append(f"To start one of them all the same, by its node:\n\n```\n{admit_command(first)}\n```")
     rows = [f"| {node.name} | {node.health} | {', '.join(node.faults)} | {node.repair_id} |" for node in pool.nodes]
     if rows:
         lines.append("\n".join(["| node | health | faults | repair |", "| --- | --- | --- | --- |", *rows[:200]]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
+
 from domain.faults import Fault
 from domain.incident import Incident
 from domain.model import Message
@@ -20,6 +22,7 @@ class NodeHealth(StrEnum):
     LOST = "lost"
     WAITING = "waiting"
     IN_REPAIR = "in_repair"
+    HELD = "held"
 
 
 class NodeRecord(Message):
@@ -28,10 +31,12 @@ class NodeRecord(Message):
     Attributes:
         spool_id: agent spool of the last event; sequence: highest one taken in.
         seen_at: when a gateway last said that it is there; lost_since: since when it is silent, None while it is not.
+        gateway: the gateway that saw it last; empty when unknown.
         faults: open faults, merged by key.
         repair_id: the running repair; empty for none.
         repairs: how many repairs were started, for the next one's number.
-        out: whether the running repair acts (False for one that only observes), and so counts in the budget.
+        out: whether the node is taken out by us (False for a repair that only observes), and so counts in the budget.
+        held_by: the person in whose hands an aborted repair left the node, with the mark of ``held_mark``.
         settled_at: when the last repair ended; older news is not news.
         history: rungs run on this node within the look-back.
     """
@@ -40,14 +45,21 @@ class NodeRecord(Message):
     spool_id: str = ""
     sequence: int = 0
     seen_at: datetime | None = None
+    gateway: str = ""
     lost_since: datetime | None = None
     faults: tuple[Fault, ...] = ()
     repair_id: str = ""
     repairs: int = 0
     out: bool = False
+    held_by: str = ""
+    held_mark: str = ""
     settled_at: datetime | None = None
     settled_returned: bool = False
     history: tuple[PastRung, ...] = ()
+
+    def has_left(self, gateway: str) -> bool:
+        """Return whether another gateway saw the node last; of a nameless one that is never known."""
+        return bool(self.gateway and gateway and self.gateway != gateway)
 
 
 class WaitingIncident(Message):
@@ -104,12 +116,17 @@ class RecentFault(Message):
 
 
 class NodeView(Message):
-    """One node as people see it."""
+    """One node as people see it.
+
+    Attributes:
+        gateway: the gateway that saw it last; empty when unknown.
+    """
 
     name: str
     health: NodeHealth
     faults: tuple[str, ...] = ()
     repair_id: str = ""
+    gateway: str = ""
 
 
 class PoolView(Message):
@@ -128,15 +145,15 @@ class PoolView(Message):
 class CloseBreaker(Message):
     """``{"by": "ana", "reason": "the check was wrong"}``: repairs may start again."""
 
-    by: str
+    by: str = Field(min_length=1, max_length=200)
     reason: str = ""
 
 
 class Admit(Message):
     """``{"by": "ana", "node": "gpu-3", "reason": "…"}``: start a waiting repair although the pool would wait."""
 
-    by: str
-    node: str
+    by: str = Field(min_length=1, max_length=200)
+    node: str = Field(min_length=1, max_length=253)
     reason: str = ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from domain.admission import actionable, admit, budget_limit, observes, out_of_service, with_opened
+from domain.admission import actionable, admit, observes, with_opened
 from domain.catalog import fault_class
 from domain.faults import Fault, FaultEvent, Transition
 from domain.incident import Incident, merge_fault, severity_rank
@@ -13,7 +13,7 @@ from domain.model import Message
 from domain.nodes import NodeIdentity
 from domain.observations import Component, ComponentKind, Source
 from domain.policy import Policy
-from domain.pool import BreakerState, NodeHealth, NodeRecord, NodeView, PoolState, PoolView, WaitingIncident
+from domain.pool import BreakerState, NodeRecord, PoolState, WaitingIncident
 from domain.pool_notices import breaker_notice, fault_notice, waiting_notice
 from domain.repair import FaultReported, NodeSeen, Outcome, RepairEnded, RepairInput, RepairResult
 from domain.reports import NodeEvent, NodeEventKind
@@ -112,34 +112,39 @@ def repair_ended(state: PoolState, ended: RepairEnded, policy: Policy, now: date
     record = state.nodes.get(ended.node)
     if record is None or record.repair_id != ended.repair_id:
         return Decided(state=state)
-    returned = ended.result.outcome is Outcome.RETURNED
-    cleared = returned or ended.result.outcome is Outcome.CLEARED
-    # A node that is aborted or replaced is still out of service, in a person's hands; it no longer counts, since
-    # the budget protects against what this system does.
-    history = tuple(
-        rung for rung in (*record.history, *ended.result.rungs) if now - rung.at <= policy.attempts.look_back
-    )
+    result = ended.result
+    over = result.outcome in (Outcome.RETURNED, Outcome.CLEARED)
+    # What came too late for the repair to handle is still there, and nobody's yet.
+    left = tuple(fault for fault in record.faults if fault.key not in result.handled) if over else record.faults
+    history = tuple(rung for rung in (*record.history, *result.rungs) if now - rung.at <= policy.attempts.look_back)
+    still_out = bool(result.held_by) or (record.out and result.outcome in (Outcome.REPLACED, Outcome.GONE))
     record = record.model_copy(
         update={
             "repair_id": "",
-            "out": False,
+            "out": still_out,
+            "held_by": result.held_by,
+            "held_mark": ended.repair_id if result.held_by else "",
             "settled_at": now,
-            "settled_returned": cleared,
-            "faults": () if cleared else record.faults,
+            "settled_returned": over,
+            "faults": left,
             "history": history,
-            "identity": ended.identity if cleared else record.identity,
-            "lost_since": None if returned else record.lost_since,
+            "identity": ended.identity if over else record.identity,
+            "lost_since": None if result.outcome is Outcome.RETURNED else record.lost_since,
         }
     )
     state = _with_node(state, ended.node, record)
-    used = {moved.spare for moved in ended.result.moved}
-    unused = [spare for spare, lease in state.leased.items() if lease == ended.repair_id and spare not in used]
+    used = {moved.spare for moved in result.moved}
+    mine = [spare for spare, lease in state.leased.items() if lease == ended.repair_id]
+    unused = [spare for spare in mine if spare not in used]
     state = state.model_copy(
         update={
-            "leased": {spare: lease for spare, lease in state.leased.items() if spare not in unused},
+            # A spare that took work over is a node like others from now on.
+            "leased": {spare: lease for spare, lease in state.leased.items() if spare not in mine},
             "waiting": tuple(w for w in state.waiting if w.incident.node.name != ended.node),
         }
     )
+    if over and actionable(left):
+        state = _with_waiting(state, record, now)
     if ended.result.outcome is Outcome.GONE and actionable(record.faults):
         # Nobody handles its faults any more: they are taken up again, after the cool-down.
         state = _with_waiting(state, record, now)
@@ -166,54 +171,31 @@ def close_breaker(state: PoolState, by: str, policy: Policy, now: datetime) -> D
 
 
 def admit_by_person(state: PoolState, node: str, by: str, policy: Policy, now: datetime) -> Decided:
-    """Return what follows when a person lets a waiting repair start."""
+    """Return what follows when a person lets a waiting repair start; without one that waits, nothing."""
+    if all(entry.incident.node.name != node for entry in state.waiting):
+        return Decided(state=state)
     state = state.model_copy(update={"admitted_by": {**state.admitted_by, node: by}})
     return _settle(state, [], policy, now)
 
 
-def view(state: PoolState, policy: Policy) -> PoolView:
-    """Return the pool as people see it."""
-    waiting = {entry.incident.node.name for entry in state.waiting}
-    nodes = tuple(
-        NodeView(
-            name=name,
-            health=_health(record, name in waiting),
-            faults=tuple(fault.key for fault in record.faults),
-            repair_id=record.repair_id,
-        )
-        for name, record in sorted(state.nodes.items())
-    )
-    return PoolView(
-        cluster=state.cluster,
-        pool=state.pool,
-        nodes=nodes,
-        waiting=state.waiting,
-        breaker=state.breaker,
-        out=len(out_of_service(state)),
-        budget=budget_limit(policy.for_pool(state.pool).budget, len(state.nodes)),
-        leased=state.leased,
-    )
-
-
-def _health(record: NodeRecord, waiting: bool) -> NodeHealth:
-    if record.repair_id:
-        return NodeHealth.IN_REPAIR
-    if record.lost_since is not None:
-        return NodeHealth.LOST
-    if waiting:
-        return NodeHealth.WAITING
-    return NodeHealth.SUSPECT if actionable(record.faults) else NodeHealth.HEALTHY
+def hold_is_over(state: PoolState, node: str, policy: Policy, now: datetime) -> Decided:
+    """Return what follows when a person has given back a node that an aborted repair had left in their hands."""
+    record = state.nodes.get(node)
+    if record is None or not record.held_by:
+        return Decided(state=state)
+    record = record.model_copy(update={"held_by": "", "held_mark": "", "out": False})
+    return _settle(_with_node(state, node, record), [], policy, now)
 
 
 def _take_in_one(state: PoolState, event: NodeEvent, policy: Policy, now: datetime) -> tuple[PoolState, list[Command]]:
     name = event.node.name
     if event.kind is NodeEventKind.SEEN and event.identity is not None:
-        return _seen(state, event.identity, event.at)
+        return _seen(state, event.identity, event.at, event.gateway)
     record = state.nodes.get(name)
     if event.kind is NodeEventKind.LOST:
         if record is None or record.lost_since is not None:
             return state, []
-        if record.seen_at is not None and event.at < record.seen_at:
+        if (record.seen_at is not None and event.at < record.seen_at) or record.has_left(event.gateway):
             # The node has turned up at another gateway since this one last heard of it.
             return state, []
         return _with_node(state, name, record.model_copy(update={"lost_since": event.at})), []
@@ -235,20 +217,24 @@ def _take_in_one(state: PoolState, event: NodeEvent, policy: Policy, now: dateti
     return _fault(state, name, fault_event, policy, now)
 
 
-def _seen(state: PoolState, identity: NodeIdentity, at: datetime) -> tuple[PoolState, list[Command]]:
+def _seen(state: PoolState, identity: NodeIdentity, at: datetime, gateway: str) -> tuple[PoolState, list[Command]]:
     name = identity.node.name
     record = state.nodes.get(name)
     if record is None:
-        return _with_node(state, name, NodeRecord(identity=identity, seen_at=at)), []
+        return _with_node(state, name, NodeRecord(identity=identity, seen_at=at, gateway=gateway)), []
+    if record.seen_at is not None and at < record.seen_at and record.has_left(gateway):
+        # A gateway that could not reach Temporal for a while, about a node that has left it since.
+        return state, []
     rebooted = identity.boot_id != record.identity.boot_id
     faults = tuple(fault for fault in record.faults if fault.fault_class != UNREACHABLE and not rebooted)
-    record = record.model_copy(update={"identity": identity, "seen_at": at, "lost_since": None, "faults": faults})
+    record = record.model_copy(
+        update={"identity": identity, "seen_at": at, "gateway": gateway, "lost_since": None, "faults": faults}
+    )
     state = _with_node(state, name, record)
     state = _without_cleared(state, name, faults)
     if not record.repair_id:
         return state, []
-    seen = Command(node=name, repair_id=record.repair_id, forward_seen=NodeSeen(identity=identity))
-    return state, [seen]
+    return state, [Command(node=name, repair_id=record.repair_id, forward_seen=NodeSeen(identity=identity))]
 
 
 def _fault(
@@ -263,7 +249,9 @@ def _fault(
         return state, _forward(record, event)
     if not actionable((fault,)):
         return _tell(state, fault, now)
-    new = all(known.key != fault.key for known in record.faults)
+    known = next((each for each in record.faults if each.key == fault.key), None)
+    new = known is None
+    worse = known is not None and (known.severity, known.suggested_rung) != (fault.severity, fault.suggested_rung)
     record = record.model_copy(update={"faults": merge_fault(record.faults, fault)})
     state = _with_node(state, name, record)
     opened: list[Command] = []
@@ -273,7 +261,9 @@ def _fault(
         if state.breaker.open and not before:
             opened.append(Command(tell=breaker_notice(state)))
     if record.repair_id:
-        return state, [*opened, *_forward(record, event)]
+        # A mere repetition is no news to the repair, and signals are bounded (10,000 a run).
+        news = new or worse or event.transition is Transition.OPENED
+        return state, [*opened, *(_forward(record, event) if news else [])]
     return _with_waiting(state, record, now), opened
 
 
@@ -318,6 +308,8 @@ def _without_cleared(state: PoolState, name: str, open_now: tuple[Fault, ...]) -
     for entry in state.waiting:
         if entry.incident.node.name == name:
             if not faults:
+                admitted = {node: by for node, by in state.admitted_by.items() if node != name}
+                state = state.model_copy(update={"admitted_by": admitted})
                 continue
             entry = entry.model_copy(update={"incident": entry.incident.model_copy(update={"faults": faults})})
         waiting.append(entry)
@@ -348,7 +340,13 @@ def _start(state: PoolState, incident: Incident, policy: Policy) -> tuple[PoolSt
     record = state.nodes[name]
     number = record.repairs + 1
     record = record.model_copy(
-        update={"repairs": number, "repair_id": f"starting/{number}", "out": not observes(incident, policy)}
+        update={
+            "repairs": number,
+            "repair_id": f"starting/{number}",
+            "out": not observes(incident, policy),
+            "held_by": "",
+            "held_mark": "",
+        }
     )
     state = _with_node(state, name, record)
     admitted = {node: by for node, by in state.admitted_by.items() if node != name}

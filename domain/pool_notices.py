@@ -1,13 +1,28 @@
-"""What a pool tells people."""
+"""What a pool tells people, with the commands that answer it."""
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 
 from domain.catalog import fault_class
 from domain.faults import Fault, Severity
 from domain.ledger import Notice
+from domain.nodes import NodeRef
 from domain.pool import PoolState, WaitingIncident
+
+YOU = "YOUR NAME"
+"""Stands in a command for the name that the person at the keyboard puts there."""
+
+
+def close_breaker_command(cluster: str, pool: str) -> str:
+    """Return the command that closes a pool's breaker."""
+    return shlex.join(["kintsugi", "close-breaker", f"{cluster}/{pool}", "--by", YOU, "--reason", "WHY"])
+
+
+def admit_command(node: NodeRef) -> str:
+    """Return the command that starts the waiting repair of a node."""
+    return shlex.join(["kintsugi", "admit", f"{node.cluster}/{node.pool}", node.name, "--by", YOU, "--reason", "WHY"])
 
 
 def fault_notice(fault: Fault, now: datetime) -> Notice:
@@ -38,7 +53,7 @@ def breaker_notice(state: PoolState) -> Notice:
         notice_id=f"{state.cluster}/{state.pool}/breaker/{since:%Y%m%dT%H%M%S.%f}",
         audience="operators",
         title=f"pool {state.pool}: the breaker is open, no new repair starts",
-        body=f"{state.breaker.reason}.\nWhen you know better: kintsugi close-breaker {state.cluster}/{state.pool}",
+        body=f"{state.breaker.reason}.\nWhen you know better:\n{close_breaker_command(state.cluster, state.pool)}",
         urgent=True,
     )
 
@@ -50,6 +65,6 @@ def waiting_notice(entry: WaitingIncident, why: str) -> Notice:
         notice_id=f"{incident.incident_id}/waiting/{entry.since:%Y%m%dT%H%M%S.%f}",
         audience="operators",
         title=f"{incident.headline}: the repair waits",
-        body=f"{why}.\nTo start it all the same: kintsugi admit {incident.node.name}",
+        body=f"{why}.\nTo start it all the same:\n{admit_command(incident.node)}",
         urgent=incident.lead.severity is Severity.FATAL,
     )

@@ -32,7 +32,10 @@ class Scheduler(Protocol):
         """Return whether the node takes work and who holds it back."""
 
     async def release(self, node: NodeRef, mark: Mark) -> SchedulingState:
-        """Undo our quarantine and nothing else. Raises ``NotOursError`` when our mark is gone."""
+        """Undo our quarantine and nothing else; asked again by the same repair, it has happened already.
+
+        Raises ``NotOursError`` when our mark is gone by somebody else's hand.
+        """
 
     async def workloads(self, node: NodeRef) -> Sequence[Workload]:
         """Return what runs on the node, gangs as one workload."""

@@ -65,6 +65,7 @@ class StepRecord(Message):
     Attributes:
         step_id: unique within the repair, such as ``reboot`` or ``burn_in-2``; approvals name it.
         decided_by: the rule of the policy or the person that let it run.
+        could_not: it could not be carried out, which says nothing about the node.
     """
 
     step_id: str
@@ -75,6 +76,7 @@ class StepRecord(Message):
     ended_at: datetime | None = None
     decided_by: str = ""
     detail: str = ""
+    could_not: bool = False
 
 
 class PastRung(Message):
@@ -100,12 +102,16 @@ class RepairResult(Message):
 
     Attributes:
         rungs: rungs it ran, for the ladder of the next one.
+        handled: keys of the faults that are over with it.
+        held_by: the person in whose hands the node stays, quarantined; empty when it does not.
     """
 
     outcome: Outcome
     detail: str
     rungs: tuple[PastRung, ...] = ()
     moved: tuple[MovedWork, ...] = ()
+    handled: tuple[str, ...] = ()
+    held_by: str = ""
 
 
 class Wait(Message):

@@ -8,7 +8,8 @@ from enum import StrEnum
 from domain.faults import FaultEvent
 from domain.model import Message
 from domain.nodes import NodeIdentity, NodeRef
-from domain.pool import PoolState
+from domain.pool import Admit, CloseBreaker, PoolState
+from domain.repair import RepairEnded, SpareRequest
 
 
 class NodeEventKind(StrEnum):
@@ -32,6 +33,7 @@ class NodeEvent(Message):
         identity: with ``seen``.
         fault: with ``fault``.
         suppressed: repeats of this fault that the gateway's flood limit held back, counted not lost.
+        gateway: name of the gateway that says so; empty when it is not known.
     """
 
     kind: NodeEventKind
@@ -40,6 +42,7 @@ class NodeEvent(Message):
     identity: NodeIdentity | None = None
     fault: FaultEvent | None = None
     suppressed: int = 0
+    gateway: str = ""
 
 
 class PoolReport(Message):
@@ -48,13 +51,25 @@ class PoolReport(Message):
     events: tuple[NodeEvent, ...]
 
 
+class Unread(Message):
+    """News that a run of a pool hands on to the next, in the order in which they came."""
+
+    events: tuple[NodeEvent, ...] = ()
+    ended: tuple[RepairEnded, ...] = ()
+    closed: tuple[CloseBreaker, ...] = ()
+    admitted: tuple[Admit, ...] = ()
+    spares: tuple[SpareRequest, ...] = ()
+
+
 class PoolInput(Message):
     """What a pool's workflow starts with when the first report wakes it.
 
     Attributes:
         state: what an earlier run of the same pool carried over; None for the first.
+        unread: what had come in and was not taken in yet when that run ended.
     """
 
     cluster: str
     pool: str
     state: PoolState | None = None
+    unread: Unread = Unread()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from domain.faults import Fault, FaultEvent, Rung, Severity, Transition
-from domain.incident import merge_fault, rung_rank
+from domain.faults import Fault, Rung, Severity
+from domain.incident import rung_rank
 from domain.ladder import ladder_for
 from domain.model import Message
 from domain.nodes import NodeIdentity
 from domain.policy import Action, Rule
-from domain.repair import Outcome, PastRung, Phase, RepairInput, RepairState, StepRecord, StepState
+from domain.repair import Outcome, OverrideAction, PastRung, Phase, RepairInput, RepairState, StepRecord, StepState
 from domain.saving import UNREACHABLE
 from domain.workloads import MovedWork, SavedWork, Workload
 
@@ -22,9 +22,22 @@ ACTION_OF_RUNG = {
     Rung.REPLACE: Action.REPLACE,
 }
 ASK = "ask"
-"""Step under which a repair that knows no further waits for a person."""
+"""Step under which a repair that knows no further waits for a person. ``ask-recover`` and the like say which step
+could not be done; ``proceed`` then tries that step again."""
 
 OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)
+
+MUST_WORK = ("quarantine", "fence")
+"""Steps without which the repair does not go on: a person is asked when one fails. A drain that fails is followed by
+fencing, a checkpoint by the work's own newest one, a recovery by another try after the rung."""
+
+RUNG_OF_ORDER = {
+    OverrideAction.RESET_GPU: Rung.RESET_GPU,
+    OverrideAction.REBOOT: Rung.REBOOT,
+    OverrideAction.POWER_CYCLE: Rung.POWER_CYCLE,
+    OverrideAction.REPROVISION: Rung.REPROVISION,
+    OverrideAction.REPLACE: Rung.REPLACE,
+}
 
 
 class Step(Message):
@@ -48,12 +61,17 @@ class StepResult(Message):
     Attributes:
         state: ``done``, ``failed`` or ``skipped``.
         taken_over: somebody else has the node now; the repair stops.
+        could_not: it could not be carried out (an outage of ours, a missing driver, no permission), which says
+            nothing about the node.
+        began: False for a rung that this agent or site cannot do at all: it was not run.
         workloads, saved, moved, identity, foreign_holds: what the step found, None when it did not look.
     """
 
     state: StepState
     detail: str = ""
     taken_over: bool = False
+    could_not: bool = False
+    began: bool = True
     workloads: tuple[Workload, ...] | None = None
     saved: tuple[SavedWork, ...] | None = None
     moved: tuple[MovedWork, ...] | None = None
@@ -79,22 +97,45 @@ def next_step(state: RepairState) -> Step | None:
     if state.outcome is not None:
         return None
     if not state.quarantined:
-        return _quarantine(state)
-    for step in _before_acting(state):
-        if not _ended(state, step.step_id):
-            return step
+        return _try(state, Step(step_id="quarantine", phase=Phase.QUARANTINE, action=Action.QUARANTINE))
+    if _ordered(state, OverrideAction.RETURN):
+        return Step(step_id=numbered(state, "return"), phase=Phase.RETURN, action=Action.RETURN)
+    if not _rung_ordered(state):
+        for step in _before_acting(state):
+            if not _over(state, step.step_id):
+                return _try(state, step)
     if state.needs_rung:
         return _next_rung(state)
+    if state.workloads and _failed(state, "recover") and not _ordered(state, OverrideAction.BURN_IN):
+        # The rung may have proven what could not be proven before: that the old copy has stopped.
+        return _recover_again(state)
     if not state.proven:
-        return Step(step_id=numbered(state, "burn_in"), phase=Phase.BURN_IN, action=Action.BURN_IN)
-    return Step(step_id=numbered(state, "return"), phase=Phase.RETURN, action=Action.RETURN)
+        return _try(state, Step(step_id="burn_in", phase=Phase.BURN_IN, action=Action.BURN_IN))
+    return _try(state, Step(step_id="return", phase=Phase.RETURN, action=Action.RETURN))
 
 
-def _quarantine(state: RepairState) -> Step:
-    record = state.step("quarantine")
-    if record is not None and record.state is StepState.FAILED and state.ordered is None:
-        return Step(step_id=ASK, phase=Phase.HELD, reason=f"the node could not be quarantined: {record.detail}")
-    return Step(step_id="quarantine", phase=Phase.QUARANTINE, action=Action.QUARANTINE)
+def _try(state: RepairState, step: Step) -> Step:
+    """Return the next try of a step; one that could not be carried out is tried again only when a person says so."""
+    last = latest(state, step.step_id)
+    if last is not None and last.state is StepState.FAILED and (last.could_not or step.step_id in MUST_WORK):
+        ask = f"{ASK}-{step.step_id}"
+        if not (_ordered(state, OverrideAction.PROCEED) and state.ordered_step == ask):
+            return Step(step_id=ask, phase=Phase.HELD, reason=f"{last.step_id} could not be done: {last.detail}")
+    return step.model_copy(update={"step_id": numbered(state, step.step_id)})
+
+
+def _recover_again(state: RepairState) -> Step:
+    step = Step(step_id="recover", phase=Phase.RECOVER, action=Action.RECOVER)
+    tries = [record for record in state.steps if record.step_id.partition("-")[0] == "recover"]
+    since = tries[-1].ended_at
+    rung_since = any(since is not None and run.at >= since for run in state.rungs_run)
+    if rung_since or _ordered(state, OverrideAction.PROCEED):
+        return step.model_copy(update={"step_id": numbered(state, "recover")})
+    return Step(
+        step_id=f"{ASK}-recover",
+        phase=Phase.HELD,
+        reason=f"the work is not running again: {tries[-1].detail}. Proceed tries again, burn_in goes on without it",
+    )
 
 
 def _before_acting(state: RepairState) -> list[Step]:
@@ -105,8 +146,9 @@ def _before_acting(state: RepairState) -> list[Step]:
     """
     faults = open_faults(state)
     fence = Step(step_id="fence", phase=Phase.DRAIN, action=Action.FENCE)
-    drained = state.step("drain")
-    fence_first = drained is None and (_ended(state, "fence") or any(f.fault_class == UNREACHABLE for f in faults))
+    drained = latest(state, "drain")
+    unreachable = any(fault.fault_class == UNREACHABLE for fault in faults)
+    fence_first = drained is None and (latest(state, "fence") is not None or unreachable)
     steps: list[Step] = []
     if grace_of(state) > timedelta(0):
         steps.append(Step(step_id="grace", phase=Phase.GRACE))
@@ -119,11 +161,18 @@ def _before_acting(state: RepairState) -> list[Step]:
     if fence_first:
         steps.append(fence)
     steps.append(Step(step_id="drain", phase=Phase.DRAIN, action=Action.DRAIN))
-    if drained is not None and drained.state is StepState.FAILED:
+    if drained is not None and drained.state is StepState.FAILED and not drained.could_not and not state.fenced:
         steps.append(fence)
     if state.workloads:
         steps.append(Step(step_id="recover", phase=Phase.RECOVER, action=Action.RECOVER))
     return steps
+
+
+def emptied(state: RepairState) -> bool:
+    """Return whether the node's work is off the node, as far as the repair could bring it."""
+    return latest(state, "drain") is not None and all(
+        _over(state, step.step_id) or _failed(state, step.step_id) for step in _before_acting(state)
+    )
 
 
 def _next_rung(state: RepairState) -> Step:
@@ -134,7 +183,41 @@ def _next_rung(state: RepairState) -> Step:
         return Step(step_id=ASK, phase=Phase.HELD, reason=f"{len(state.rungs_run)} rungs were run and none held")
     rung = state.ladder[0]
     action = ACTION_OF_RUNG[rung]
-    return Step(step_id=numbered(state, action.value), phase=Phase.ACT, action=action, rung=rung)
+    step = Step(step_id=action.value, phase=Phase.ACT, action=action, rung=rung)
+    last = latest(state, step.step_id)
+    if (
+        last is not None
+        and last.could_not
+        and not (_ordered_step(state) == f"{ASK}-{step.step_id}" or _rung_ordered(state))
+    ):
+        return Step(step_id=f"{ASK}-{step.step_id}", phase=Phase.HELD, reason=f"{last.step_id}: {last.detail}")
+    return step.model_copy(update={"step_id": numbered(state, step.step_id)})
+
+
+def _ordered_step(state: RepairState) -> str:
+    return state.ordered_step if _ordered(state, OverrideAction.PROCEED) else ""
+
+
+def _ordered(state: RepairState, action: OverrideAction) -> bool:
+    return state.ordered is not None and state.ordered.action is action
+
+
+def _rung_ordered(state: RepairState) -> bool:
+    return state.ordered is not None and state.ordered.action in RUNG_OF_ORDER
+
+
+def order_covers(state: RepairState, step: Step) -> bool:
+    """Return whether what a person ordered is this step."""
+    if state.ordered is None or step.action is None:
+        return False
+    if state.ordered.action is OverrideAction.PROCEED:
+        return state.ordered_step in (step.step_id, f"{ASK}-{step.step_id.partition('-')[0]}")
+    return state.ordered.action.value == step.action.value
+
+
+def latest(state: RepairState, name: str) -> StepRecord | None:
+    """Return the latest try of a step (``burn_in``, ``burn_in-2`` …), or None when it has not begun."""
+    return next((step for step in reversed(state.steps) if step.step_id.partition("-")[0] == name), None)
 
 
 def numbered(state: RepairState, name: str) -> str:
@@ -143,9 +226,17 @@ def numbered(state: RepairState, name: str) -> str:
     return name if tries == 0 else f"{name}-{tries + 1}"
 
 
-def _ended(state: RepairState, step_id: str) -> bool:
-    record = state.step(step_id)
-    return record is not None and record.state in OVER
+def _over(state: RepairState, name: str) -> bool:
+    """Return whether a step needs no further try: it is done, was skipped, or failed in a way that others mend."""
+    record = latest(state, name)
+    if record is None or record.state not in OVER:
+        return False
+    return record.state is not StepState.FAILED or not (name in MUST_WORK or record.could_not)
+
+
+def _failed(state: RepairState, name: str) -> bool:
+    record = latest(state, name)
+    return record is not None and record.state is StepState.FAILED
 
 
 def open_faults(state: RepairState) -> tuple[Fault, ...]:
@@ -182,8 +273,8 @@ def started(state: RepairState, step: Step, decided_by: str, now: datetime) -> R
         "wait": None,
     }
     if step.rung is not None:
-        changes["proven"] = False
-    if step.action is not None:
+        changes |= {"proven": False, "vouched_by": ""}
+    if order_covers(state, step):
         changes |= {"ordered": None, "ordered_step": ""}
     return state.model_copy(update=changes)
 
@@ -193,7 +284,9 @@ def ended(state: RepairState, step: Step, result: StepResult, now: datetime) -> 
     record = state.step(step.step_id) or StepRecord(
         step_id=step.step_id, action=step.action, phase=step.phase, state=result.state, started_at=now
     )
-    record = record.model_copy(update={"state": result.state, "ended_at": now, "detail": result.detail})
+    record = record.model_copy(
+        update={"state": result.state, "ended_at": now, "detail": result.detail, "could_not": result.could_not}
+    )
     changes: dict[str, object] = {"steps": _with_record(state.steps, record)}
     for name in ("workloads", "saved", "moved", "identity", "foreign_holds"):
         found = getattr(result, name)
@@ -202,15 +295,15 @@ def ended(state: RepairState, step: Step, result: StepResult, now: datetime) -> 
     if result.taken_over:
         changes |= {"outcome": Outcome.TAKEN_OVER, "outcome_detail": result.detail}
     after = state.model_copy(update=changes)
-    if result.taken_over or result.state is StepState.SKIPPED:
+    if result.taken_over or result.could_not or result.state is StepState.SKIPPED:
         return after
-    return _consequences(after, step, result.state is StepState.DONE, result.detail, now)
-
-
-def _consequences(state: RepairState, step: Step, done: bool, detail: str, now: datetime) -> RepairState:
-    changes: dict[str, object] = {}
     if step.rung is not None:
-        return _after_rung(state, step.rung, done, detail, now)
+        return _after_rung(after, step.rung, result, now)
+    return _consequences(after, step, result.state is StepState.DONE, result.detail)
+
+
+def _consequences(state: RepairState, step: Step, done: bool, detail: str) -> RepairState:
+    changes: dict[str, object] = {}
     if step.phase is Phase.QUARANTINE and done:
         changes["quarantined"] = True
     elif step.action is Action.FENCE and done:
@@ -218,7 +311,10 @@ def _consequences(state: RepairState, step: Step, done: bool, detail: str, now: 
         heavier = tuple(rung for rung in state.ladder if rung_rank(rung) >= rung_rank(Rung.POWER_CYCLE))
         changes |= {"fenced": True, "needs_rung": True, "ladder": heavier or (Rung.POWER_CYCLE,)}
     elif step.phase is Phase.BURN_IN:
-        changes |= {"proven": done} if done else {"proven": False, "needs_rung": True}
+        # A fault that came meanwhile asks for a rung; what the burn-in found then proves nothing.
+        changes["proven"] = done and not state.needs_rung
+        if not done:
+            changes["needs_rung"] = True
     elif step.phase is Phase.RETURN:
         if done:
             changes |= {"outcome": Outcome.RETURNED, "outcome_detail": detail}
@@ -227,18 +323,21 @@ def _consequences(state: RepairState, step: Step, done: bool, detail: str, now: 
     return state.model_copy(update=changes)
 
 
-def _after_rung(state: RepairState, rung: Rung, done: bool, detail: str, now: datetime) -> RepairState:
+def _after_rung(state: RepairState, rung: Rung, result: StepResult, now: datetime) -> RepairState:
+    done = result.state is StepState.DONE
     lead = state.input.incident.lead
     run = PastRung(component=str(lead.component), fault_class=lead.fault_class, rung=rung, at=now)
-    changes: dict[str, object] = {
-        "rungs_run": (*state.rungs_run, run),
-        "ladder": tuple(r for r in state.ladder if rung_rank(r) > rung_rank(rung)),
-        "needs_rung": not done,
-    }
+    changes: dict[str, object] = {"rungs_run": (*state.rungs_run, run)} if result.began else {}
     if done:
         changes |= {"cleared": tuple(fault.key for fault in state.faults), "fenced": False}
         if rung is Rung.REPLACE:
-            changes |= {"outcome": Outcome.REPLACED, "outcome_detail": detail}
+            changes |= {"outcome": Outcome.REPLACED, "outcome_detail": result.detail}
+    if state.ordered is None:
+        # What a person ordered while the rung ran stands above what the ladder says.
+        changes |= {
+            "ladder": tuple(r for r in state.ladder if rung_rank(r) > rung_rank(rung)),
+            "needs_rung": not done,
+        }
     return state.model_copy(update=changes)
 
 
@@ -248,53 +347,3 @@ def _with_record(steps: tuple[StepRecord, ...], record: StepRecord) -> tuple[Ste
         if steps[index].step_id == record.step_id and steps[index].state not in OVER:
             return (*steps[:index], record, *steps[index + 1 :])
     return (*steps, record)
-
-
-def fault_reported(state: RepairState, event: FaultEvent, now: datetime) -> RepairState:
-    """Return the state after a fault of the node opened, repeated or cleared during the repair.
-
-    Faults of the application, records that a process wrote, and news of an earlier boot change nothing. Silence
-    is expected while a rung is under way. A fault that is new, or back after a rung, raises the ladder.
-    """
-    fault = event.fault
-    if event.transition is Transition.CLEARED:
-        return _fault_cleared(state, fault)
-    if not fault.trusted or fault.severity not in (Severity.DEGRADED, Severity.FATAL):
-        return state
-    if fault.fault_class == UNREACHABLE:
-        if state.phase is Phase.ACT or state.fenced:
-            return state
-    elif fault.boot_id and state.identity.boot_id and fault.boot_id != state.identity.boot_id:
-        return state
-    was_open = any(known.key == fault.key for known in open_faults(state))
-    changed = state.model_copy(
-        update={
-            "faults": merge_fault(state.faults, fault),
-            "cleared": tuple(key for key in state.cleared if key != fault.key),
-        }
-    )
-    if was_open:
-        return changed
-    history = (*state.input.history, *state.rungs_run)
-    ladder = ladder_for(open_faults(changed), state.input.policy, history, now)
-    return changed.model_copy(update={"ladder": ladder, "needs_rung": True, "proven": False})
-
-
-def _fault_cleared(state: RepairState, fault: Fault) -> RepairState:
-    if all(known.key != fault.key for known in state.faults) or fault.key in state.cleared:
-        return state
-    after = state.model_copy(update={"cleared": (*state.cleared, fault.key)})
-    if not open_faults(after) and not state.fenced:
-        after = after.model_copy(update={"needs_rung": False})
-    return after
-
-
-def node_seen(state: RepairState, identity: NodeIdentity) -> RepairState:
-    """Return the state after the node's agent said hello; a node that answers is reachable again."""
-    unreachable = tuple(f.key for f in open_faults(state) if f.fault_class == UNREACHABLE)
-    after = state.model_copy(update={"identity": identity})
-    if unreachable and state.phase in (Phase.DETECTED, Phase.QUARANTINE, Phase.GRACE):
-        after = after.model_copy(update={"cleared": (*state.cleared, *unreachable)})
-        if not open_faults(after):
-            after = after.model_copy(update={"needs_rung": False})
-    return after

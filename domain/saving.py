@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from domain.faults import Fault
@@ -55,3 +55,18 @@ def stopped_at(faults: Iterable[Fault], drained_at: datetime) -> datetime:
 def own_checkpoint(workload: Workload, why: str) -> SavedWork:
     """Return what is left when nothing can be saved now: the newest checkpoint that the workload made by itself."""
     return SavedWork(workload=workload, method=SaveMethod.NONE, step=workload.last_checkpoint_step, explanation=why)
+
+
+def work_to_recover(
+    workloads: Iterable[Workload], saved: Iterable[SavedWork], running: Collection[str]
+) -> tuple[SavedWork, ...]:
+    """Return what is to be started again: all work that was on the node and does not run elsewhere by now.
+
+    Work of which nothing was saved is not forgotten: it goes on from what it had saved by itself.
+    """
+    by_id = {entry.workload.id: entry for entry in saved}
+    return tuple(
+        by_id.get(workload.id) or own_checkpoint(workload, "nothing could be saved")
+        for workload in workloads
+        if workload.id not in running
+    )

@@ -78,9 +78,12 @@ class MovedWork(Message):
         spare: node that took over; empty when it was requeued without one.
         steps_lost: steps it has to do again, -1 when unknown.
         gpu_seconds_lost: GPU time that was spent for nothing or stood still, in GPU-seconds.
+        running: False when nothing brings it back by itself: ``detail`` says what a person must do. Work that waits
+            for its turn in the scheduler's queue counts as running.
     """
 
     workload: Workload
+    running: bool = True
     spare: str = ""
     resumed_from_step: int = -1
     steps_lost: int = -1

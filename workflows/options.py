@@ -48,6 +48,13 @@ SCHEDULER_CALL = Options(start_to_close_timeout=timedelta(seconds=30), retry_pol
 
 RECORD = Options(start_to_close_timeout=timedelta(seconds=30), retry_policy=PERSISTENT)
 
+IN_BACKGROUND = Options(
+    start_to_close_timeout=timedelta(seconds=30),
+    schedule_to_close_timeout=timedelta(minutes=2),
+    retry_policy=PERSISTENT,
+)
+"""What a pool does beside deciding: bounded, since a pool can only start a new run when none of it is under way."""
+
 POLICY_TIMEOUT = timedelta(seconds=5)
 """A local activity that reads the policy already loaded by the worker."""
 

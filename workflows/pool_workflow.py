@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from typing import NamedTuple
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributePair, TypedSearchAttributes
@@ -11,6 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlrea
 
 with workflow.unsafe.imports_passed_through():
     from activities.current_policy import PolicyActivities
+    from activities.quarantine import QuarantineActivities, QuarantineInput
     from activities.record import RecordActivities, RecordInput
     from activities.spares import LeaseInput, ReturnSpareInput, SpareActivities
     from domain.ledger import Notice
@@ -24,21 +26,30 @@ with workflow.unsafe.imports_passed_through():
         Decided,
         admit_by_person,
         close_breaker,
+        hold_is_over,
         next_look,
         repair_ended,
         repair_gone,
         repair_started,
         take_in,
         time_passed,
-        view,
     )
+    from domain.pool_view import unfit_spares, view
     from domain.repair import Answer, RepairEnded, RepairInput, SpareAnswer, SpareRequest
-    from domain.reports import NodeEvent, PoolInput, PoolReport
+    from domain.reports import NodeEvent, PoolInput, PoolReport, Unread
     from domain.runbook import begin
+    from domain.scheduling import Mark
     from workflows import options, search_attributes
     from workflows.hearing import NotUnderstoodError, understand
     from workflows.ids import POOL_WORKFLOW, cluster_task_queue, repair_workflow_id
     from workflows.repair_workflow import RepairWorkflow
+
+
+class HoldOver(NamedTuple):
+    """A node that an aborted repair had left to a person carries its mark no more."""
+
+    node: str
+
 
 SIGNALS: dict[str, type[Message]] = {
     "report": PoolReport,
@@ -60,16 +71,21 @@ class PoolWorkflow:
     def __init__(self, pool: PoolInput) -> None:
         self._state = pool.state or PoolState(cluster=pool.cluster, pool=pool.pool)
         self._policy = Policy()
-        self._events: list[NodeEvent] = []
-        self._inbox: list[RepairEnded | CloseBreaker | Admit] = []
+        self._events: list[NodeEvent] = list(pool.unread.events)
+        self._inbox: list[RepairEnded | CloseBreaker | Admit | HoldOver] = [
+            *pool.unread.ended,
+            *pool.unread.closed,
+            *pool.unread.admitted,
+        ]
+        self._requests: list[SpareRequest] = list(pool.unread.spares)
         self._leasing = asyncio.Lock()
         self._background: list[asyncio.Task[None]] = []
+        self._watched: dict[str, asyncio.Task[None]] = {}
 
     @workflow.run
     async def run(self, pool: PoolInput) -> None:
         """Decide until the history is long, then go on in a new run with the same state."""
-        while not self._should_start_afresh():
-            await self._wait_for_news()
+        while not self._may_start_afresh():
             self._policy = await workflow.execute_local_activity_method(
                 PolicyActivities.current,
                 start_to_close_timeout=options.POLICY_TIMEOUT,
@@ -77,15 +93,33 @@ class PoolWorkflow:
             )
             await self._decide_all()
             self._show()
-        for task in self._background:
-            await task
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        if self._events or self._inbox:
-            await self._decide_all()
-        workflow.continue_as_new(PoolInput(cluster=pool.cluster, pool=pool.pool, state=self._state))
+            await self._wait_for_news()
+        for watching in self._watched.values():
+            watching.cancel()
+        workflow.continue_as_new(
+            PoolInput(cluster=pool.cluster, pool=pool.pool, state=self._state, unread=self._unread())
+        )
 
-    def _should_start_afresh(self) -> bool:
-        return workflow.info().is_continue_as_new_suggested()
+    def _may_start_afresh(self) -> bool:
+        """Return whether the history is long and nothing is under way that a new run could not take over.
+
+        News that was not read goes along. What runs in the background is bounded in time, and no more of it begins.
+        Looked at last before the run ends, without an await in between: news may come in with every await.
+        """
+        return (
+            workflow.info().is_continue_as_new_suggested()
+            and all(task.done() for task in self._background)
+            and workflow.all_handlers_finished()
+        )
+
+    def _unread(self) -> Unread:
+        return Unread(
+            events=tuple(self._events),
+            ended=tuple(message for message in self._inbox if isinstance(message, RepairEnded)),
+            closed=tuple(message for message in self._inbox if isinstance(message, CloseBreaker)),
+            admitted=tuple(message for message in self._inbox if isinstance(message, Admit)),
+            spares=tuple(self._requests),
+        )
 
     async def _wait_for_news(self) -> None:
         now = workflow.now()
@@ -93,7 +127,7 @@ class PoolWorkflow:
         timeout = None if due is None else max((due - now).total_seconds(), 0)
         try:
             await workflow.wait_condition(
-                lambda: bool(self._events or self._inbox),
+                lambda: bool(self._events or self._inbox or self._requests) or self._may_start_afresh(),
                 timeout=timeout,
                 timeout_summary="a grace time ends",
             )
@@ -101,12 +135,17 @@ class PoolWorkflow:
             return
 
     async def _decide_all(self) -> None:
+        requests, self._requests = self._requests, []
+        for request in requests:
+            self._in_background(self._lease(request))
         events, self._events = tuple(self._events), []
         inbox, self._inbox = self._inbox, []
         for message in inbox:
             match message:
                 case RepairEnded():
                     await self._carry_out(repair_ended(self._state, message, self._policy, workflow.now()))
+                case HoldOver():
+                    await self._carry_out(hold_is_over(self._state, message.node, self._policy, workflow.now()))
                 case CloseBreaker():
                     await self._carry_out(close_breaker(self._state, message.by, self._policy, workflow.now()))
                 case Admit():
@@ -115,6 +154,7 @@ class PoolWorkflow:
         if events:
             await self._carry_out(take_in(self._state, events, self._policy, workflow.now()))
         await self._carry_out(time_passed(self._state, self._policy, workflow.now()))
+        self._watch_holds()
 
     async def _carry_out(self, decided: Decided) -> None:
         self._state = decided.state
@@ -165,7 +205,7 @@ class PoolWorkflow:
                 await repair.signal("node_seen", command.forward_seen)
         except ApplicationError as error:
             workflow.logger.warning("%s cannot be told: %s", command.repair_id, error)
-            if record.repair_id:
+            if record.repair_id and "not found" in str(error).lower():
                 self._inbox.append(repair_gone(command.node, record, workflow.now()))
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
@@ -177,7 +217,7 @@ class PoolWorkflow:
             await workflow.execute_activity_method(
                 RecordActivities.record,
                 RecordInput(notices=notices),
-                **options.RECORD,
+                **options.IN_BACKGROUND,
                 task_queue=self._queue,
                 summary=notices[0].title[:100],
             )
@@ -187,13 +227,13 @@ class PoolWorkflow:
     async def _lease(self, request: SpareRequest) -> None:
         """Answer a repair's request for a spare; one lease at a time, so that no spare is given twice."""
         async with self._leasing:
-            taken = tuple(s for s, lease in self._state.leased.items() if lease != request.repair_id)
+            taken = unfit_spares(self._state, request.repair_id)
             order = LeaseInput(cluster=self._state.cluster, pool=self._state.pool, request=request, taken=taken)
             try:
                 answer = await workflow.execute_activity_method(
                     SpareActivities.lease,
                     order,
-                    **options.SCHEDULER_CALL,
+                    **options.IN_BACKGROUND,
                     task_queue=self._queue,
                     summary=f"lease a spare for {request.node}",
                 )
@@ -206,6 +246,10 @@ class PoolWorkflow:
             await workflow.get_external_workflow_handle(request.repair_id).signal("spare_answer", answer)
         except ApplicationError as error:
             workflow.logger.warning("%s does not wait for its spare any more: %s", request.repair_id, error)
+            if answer.spare:
+                leased = {spare: lease for spare, lease in self._state.leased.items() if spare != answer.spare}
+                self._state = self._state.model_copy(update={"leased": leased})
+                await self._return_spare(answer.spare, request.repair_id)
 
     async def _return_spare(self, spare: str, repair_id: str) -> None:
         node = NodeRef(cluster=self._state.cluster, pool=self._state.pool, name=spare)
@@ -213,12 +257,34 @@ class PoolWorkflow:
             await workflow.execute_activity_method(
                 SpareActivities.give_back,
                 ReturnSpareInput(spare=node, repair_id=repair_id),
-                **options.SCHEDULER_CALL,
+                **options.IN_BACKGROUND,
                 task_queue=self._queue,
                 summary=f"{spare} was not used",
             )
         except ActivityError as error:
             workflow.logger.error("%s could not be given back: %s", spare, error)
+
+    def _watch_holds(self) -> None:
+        """Notice when a person gives back a node that an aborted repair had left in their hands."""
+        for name, record in self._state.nodes.items():
+            if record.held_by and name not in self._watched:
+                self._watched[name] = asyncio.create_task(self._watch_hold(record.identity.node, record.held_mark))
+
+    async def _watch_hold(self, node: NodeRef, mark: str) -> None:
+        try:
+            await workflow.execute_activity_method(
+                QuarantineActivities.watch_mark,
+                QuarantineInput(node=node, mark=Mark(repair_id=mark, reason="")),
+                **options.WATCH_MARK,
+                task_queue=self._queue,
+                summary=f"notice when {node.name} is given back by hand",
+            )
+        except ActivityError as error:
+            # Still held, as far as anybody knows; `admit` starts its next repair all the same.
+            workflow.logger.warning("the hold of %s cannot be watched: %s", node.name, error)
+            return
+        del self._watched[node.name]
+        self._inbox.append(HoldOver(node=node.name))
 
     @property
     def _queue(self) -> str:
@@ -241,7 +307,7 @@ class PoolWorkflow:
             case PoolReport():
                 self._events += message.events
             case SpareRequest():
-                self._in_background(self._lease(message))
+                self._requests.append(message)
             case RepairEnded() | CloseBreaker() | Admit():
                 self._inbox.append(message)
 

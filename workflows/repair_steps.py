@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -12,28 +13,23 @@ with workflow.unsafe.imports_passed_through():
     from activities.checkpoint import CheckpointActivities, CheckpointInput, ChosenSave
     from activities.drain import DrainActivities, DrainInput, LetFinishInput
     from activities.give_back import GiveBackActivities, GiveBackInput
-    from activities.node_operations import NodeOperationActivities, OperationInput
     from activities.power import PowerActivities, PowerInput
-    from activities.provision import ProvisionActivities, ProvisionInput
     from activities.quarantine import QuarantineActivities, QuarantineInput
     from activities.recover import RecoverActivities, RecoverInput
-    from domain.faults import Rung
     from domain.give_back import burn_in_failures
-    from domain.narrate import mark_reason
-    from domain.nodes import hardware_differences
-    from domain.observations import ComponentKind
-    from domain.operations import OperationKind, OperationRequest
+    from domain.operations import OperationKind
     from domain.policy import Action, WithoutSpare
-    from domain.repair import Phase, RepairState, SpareAnswer, SpareRequest, StepState
+    from domain.repair import RepairState, SpareAnswer, SpareRequest, StepState
     from domain.runbook import Step, StepResult, grace_of, open_faults
-    from domain.saving import choose_save, own_checkpoint, stopped_at
-    from domain.scheduling import DrainRequest, Mark
+    from domain.saving import choose_save, own_checkpoint, stopped_at, work_to_recover
+    from domain.scheduling import DrainRequest
     from domain.workloads import SaveMethod
     from workflows import options
-    from workflows.ids import cluster_task_queue, pool_workflow_id
+    from workflows.ids import pool_workflow_id
+    from workflows.rung_steps import RungSteps
+    from workflows.step_context import StepContext, not_done
 
-INVENTORY_WAIT = timedelta(seconds=60)
-"""How long a rebooted node's driver may take to find all GPUs after the agent's first hello."""
+Result = TypeVar("Result")
 
 SPARE_ANSWER_WAIT = timedelta(minutes=2)
 """How long the pool may take to answer a request for a spare."""
@@ -46,31 +42,21 @@ class RepairSteps:
     """Carries out steps for one repair. Reads the repair's state, which signals change while a step runs."""
 
     def __init__(self, state: Callable[[], RepairState]) -> None:
-        self._state = state
+        self._context = StepContext(state)
+        self._rungs = RungSteps(self._context)
         self.spare_answer: SpareAnswer | None = None
-        self._step = Step(step_id="", phase=Phase.DETECTED)
-
-    @property
-    def _queue(self) -> str:
-        return cluster_task_queue(self._state().identity.node.cluster)
-
-    @property
-    def mark(self) -> Mark:
-        """Our mark on the node: the same in every attempt."""
-        state = self._state()
-        return Mark(repair_id=state.repair_id, reason=mark_reason(state.input.incident, state.repair_id))
 
     @property
     def marked(self) -> QuarantineInput:
         """The node with our mark, as the quarantine's activities take it."""
-        return QuarantineInput(node=self._state().identity.node, mark=self.mark)
+        return self._context.marked
 
     async def run(self, step: Step) -> StepResult:
         """Carry out a step. What goes wrong in the world becomes a failed step, never a failed repair."""
-        self._step = step
+        self._context.step = step
         try:
             if step.rung is not None:
-                return await self._act(step.rung)
+                return await self._rungs.run(step.rung)
             by_name = {
                 "quarantine": self._quarantine,
                 "grace": self._grace,
@@ -84,19 +70,14 @@ class RepairSteps:
             }
             return await by_name[step.step_id.partition("-")[0]]()
         except ActivityError as error:
-            return StepResult(state=StepState.FAILED, detail=_reason(error))
-
-    @property
-    def _token(self) -> str:
-        """Identity of this step's effect: the same in every retry, another in the next try."""
-        return f"{self._state().repair_id}/{self._step.step_id}"
+            return not_done(step, error)
 
     async def _quarantine(self) -> StepResult:
         found = await workflow.execute_activity_method(
             QuarantineActivities.quarantine,
             self.marked,
             **options.SCHEDULER_CALL,
-            task_queue=self._queue,
+            task_queue=self._context.queue,
             summary=f"keep new work off {self.marked.node.name}",
         )
         names = ", ".join(w.name or w.id for w in found.workloads) or "nothing"
@@ -108,10 +89,10 @@ class RepairSteps:
         )
 
     async def _grace(self) -> StepResult:
-        wait = grace_of(self._state())
+        wait = grace_of(self._context.state())
         try:
             await workflow.wait_condition(
-                lambda: not open_faults(self._state()),
+                lambda: not open_faults(self._context.state()),
                 timeout=wait,
                 timeout_summary="grace: the fault may clear",
             )
@@ -120,12 +101,12 @@ class RepairSteps:
         return StepResult(state=StepState.DONE, detail="the fault cleared by itself: no rung is run")
 
     async def _let_finish(self) -> StepResult:
-        patience = self._state().input.policy.limits.drain_patience
+        patience = self._context.state().input.policy.limits.drain_patience
         result = await workflow.execute_activity_method(
             DrainActivities.let_finish,
-            LetFinishInput(node=self._state().identity.node, patience_seconds=patience.total_seconds()),
+            LetFinishInput(node=self._context.state().identity.node, patience_seconds=patience.total_seconds()),
             **options.bounded(patience),
-            task_queue=self._queue,
+            task_queue=self._context.queue,
             summary="work may finish by itself",
         )
         left = ", ".join(w.name or w.id for w in result.workloads)
@@ -133,7 +114,7 @@ class RepairSteps:
         return StepResult(state=StepState.DONE, detail=detail, workloads=result.workloads)
 
     async def _checkpoint(self) -> StepResult:
-        state = self._state()
+        state = self._context.state()
         limit = state.input.policy.limits.checkpoint
         saves = tuple(
             ChosenSave(workload=workload, choice=choose_save(workload, open_faults(state)))
@@ -145,30 +126,32 @@ class RepairSteps:
             order = CheckpointInput(
                 address=state.identity.operations_address,
                 boot_id=state.identity.boot_id,
-                token=self._token,
+                token=self._context.token,
                 deadline_seconds=limit.total_seconds(),
                 saves=saves,
             )
-            result = await workflow.execute_activity_method(
-                CheckpointActivities.checkpoint,
-                order,
-                **options.bounded(limit * len(saves)),
-                task_queue=self._queue,
-                summary=f"save {', '.join(w.name or w.id for w in state.workloads)}",
+            result = await self._context.asking(
+                lambda address: workflow.start_activity_method(
+                    CheckpointActivities.checkpoint,
+                    order.model_copy(update={"address": address}),
+                    **options.bounded(limit * len(saves)),
+                    task_queue=self._context.queue,
+                    summary=f"save {', '.join(w.name or w.id for w in state.workloads)}",
+                )
             )
             saved = result.saved
         detail = "; ".join(f"{s.workload.name or s.workload.id}: step {s.step}, {s.explanation}" for s in saved)
         return StepResult(state=StepState.DONE, detail=detail, saved=saved)
 
     async def _drain(self) -> StepResult:
-        limit = self._state().input.policy.limits.drain
-        request = DrainRequest(mark=self.mark, deadline_seconds=limit.total_seconds())
+        limit = self._context.state().input.policy.limits.drain
+        request = DrainRequest(mark=self._context.mark, deadline_seconds=limit.total_seconds())
         result = await workflow.execute_activity_method(
             DrainActivities.drain,
-            DrainInput(node=self._state().identity.node, request=request),
+            DrainInput(node=self._context.state().identity.node, request=request),
             **options.bounded(limit),
-            task_queue=self._queue,
-            summary=f"drain {self._state().identity.node.name}",
+            task_queue=self._context.queue,
+            summary=f"drain {self._context.state().identity.node.name}",
         )
         if result.done:
             return StepResult(state=StepState.DONE, detail="the node is empty")
@@ -177,24 +160,28 @@ class RepairSteps:
         return StepResult(state=StepState.FAILED, detail=f"after {limit} still there: {left}{blocked}")
 
     async def _fence(self) -> StepResult:
+        if (taken := await self._context.taken_over()) is not None:
+            return taken
         result = await workflow.execute_activity_method(
             PowerActivities.fence,
-            PowerInput(node=self._state().identity.node, token=self._token),
-            **options.bounded(self._state().input.policy.limits.power_cycle, attempts=5),
-            task_queue=self._queue,
+            PowerInput(node=self._context.state().identity.node, token=self._context.token),
+            **options.bounded(self._context.state().input.policy.limits.power_cycle, attempts=5),
+            task_queue=self._context.queue,
             summary="switch the node off: nothing may go on there",
         )
         return StepResult(state=StepState.DONE, detail=result.detail)
 
     async def _recover(self) -> StepResult:
-        state = self._state()
+        state = self._context.state()
         answer = await self._ask_for_spare()
         limit = state.input.policy.limits.recover
+        running = {moved.workload.id for moved in state.moved if moved.running}
+        saved = work_to_recover(state.workloads, state.saved, running)
         drained = state.step("drain")
         stopped = workflow.now() - stopped_at(state.faults, drained.started_at if drained else workflow.now())
         order = RecoverInput(
             node=state.identity.node,
-            saved=state.saved,
+            saved=saved,
             spare=answer.spare,
             stopped_seconds=stopped.total_seconds(),
             deadline_seconds=limit.total_seconds(),
@@ -202,18 +189,20 @@ class RepairSteps:
         result = await workflow.execute_activity_method(
             RecoverActivities.recover,
             order,
-            **options.bounded(limit * max(len(state.saved), 1)),
-            task_queue=self._queue,
+            **options.bounded(limit * max(len(saved), 1)),
+            task_queue=self._context.queue,
             summary=f"bring the work back on {answer.spare}" if answer.spare else "requeue the work",
         )
         detail = "; ".join(moved.detail for moved in result.moved)
         if not answer.spare:
             detail = f"{answer.detail}; {detail}"
-        return StepResult(state=StepState.DONE, detail=detail, moved=result.moved)
+        moved = (*(entry for entry in state.moved if entry.running), *result.moved)
+        ending = StepState.DONE if all(entry.running for entry in moved) else StepState.FAILED
+        return StepResult(state=ending, detail=detail, moved=moved)
 
     async def _ask_for_spare(self) -> SpareAnswer:
         """Ask the pool, once or (by policy) until one is free or the wait is over."""
-        state = self._state()
+        state = self._context.state()
         pool = state.input.policy.for_pool(state.identity.node.pool)
         until = workflow.now() + pool.spare_wait
         while True:
@@ -223,7 +212,7 @@ class RepairSteps:
             await workflow.sleep(SPARE_RETRY, summary="wait for a free spare")
 
     async def _ask_pool_once(self) -> SpareAnswer:
-        state = self._state()
+        state = self._context.state()
         node = state.identity.node
         gpus = state.input.identity.inventory.gpus
         request = SpareRequest(
@@ -247,119 +236,11 @@ class RepairSteps:
         assert self.spare_answer is not None
         return self.spare_answer
 
-    async def _act(self, rung: Rung) -> StepResult:
-        marked = await workflow.execute_activity_method(
-            QuarantineActivities.confirm_mark,
-            self.marked,
-            **options.SCHEDULER_CALL,
-            task_queue=self._queue,
-            summary="is the node still ours?",
-        )
-        if not marked.ours:
-            return StepResult(state=StepState.FAILED, detail=marked.detail, taken_over=True)
-        limits = self._state().input.policy.limits
-        before = self._state().identity.boot_id
-        match rung:
-            case Rung.RESET_GPU:
-                return await self._reset(limits.reset_gpu)
-            case Rung.REBOOT:
-                await workflow.execute_activity_method(
-                    NodeOperationActivities.reboot,
-                    self._operation(OperationKind.REBOOT, limits.reboot),
-                    **options.bounded(limits.reboot, attempts=5),
-                    task_queue=self._queue,
-                    summary="reboot through the agent",
-                )
-                return await self._came_back(before, limits.reboot)
-            case Rung.POWER_CYCLE:
-                await workflow.execute_activity_method(
-                    PowerActivities.power_cycle,
-                    PowerInput(node=self._state().identity.node, token=self._token),
-                    **options.bounded(limits.power_cycle, attempts=5),
-                    task_queue=self._queue,
-                    summary="power cycle by the BMC",
-                )
-                return await self._came_back(before, limits.power_cycle)
-            case Rung.REPROVISION:
-                await workflow.execute_activity_method(
-                    ProvisionActivities.reprovision,
-                    self._provision_order(),
-                    **options.bounded(limits.reprovision, attempts=5),
-                    task_queue=self._queue,
-                    summary="reinstall the node",
-                )
-                return await self._came_back(before, limits.reprovision)
-            case _:
-                ordered = await workflow.execute_activity_method(
-                    ProvisionActivities.replace,
-                    self._provision_order(),
-                    **options.bounded(limits.reprovision, attempts=5),
-                    task_queue=self._queue,
-                    summary="order a replacement",
-                )
-                return StepResult(state=StepState.DONE, detail=ordered.detail)
-
-    def _provision_order(self) -> ProvisionInput:
-        state = self._state()
-        evidence = "\n".join(text for fault in state.faults for text in fault.evidence)
-        return ProvisionInput(node=state.identity.node, token=self._token, evidence=evidence)
-
-    async def _reset(self, limit: timedelta) -> StepResult:
-        result = await workflow.execute_activity_method(
-            NodeOperationActivities.run_operation,
-            self._operation(OperationKind.RESET_GPU, limit),
-            **options.bounded(limit, attempts=5),
-            task_queue=self._queue,
-            summary="reset the GPU",
-        )
-        return StepResult(state=StepState.DONE, detail=result.progress.message or "the driver reports the reset")
-
-    def _operation(self, kind: OperationKind, limit: timedelta) -> OperationInput:
-        state = self._state()
-        gpus = [f.component.id for f in state.faults if f.component.kind is ComponentKind.GPU and f.component.id]
-        request = OperationRequest(
-            operation_id=self._token,
-            kind=kind,
-            boot_id=state.identity.boot_id,
-            gpu_uuids=tuple(dict.fromkeys(gpus)) if kind is OperationKind.RESET_GPU else (),
-            burn_in_level=state.input.policy.burn_in.level,
-            deadline_seconds=limit.total_seconds(),
-        )
-        return OperationInput(address=state.identity.operations_address, request=request)
-
-    async def _came_back(self, before: str, limit: timedelta) -> StepResult:
-        """Wait for the proof of a reboot: a hello with a new boot id and the recorded hardware."""
-        try:
-            await workflow.wait_condition(
-                lambda: self._state().identity.boot_id != before,
-                timeout=limit,
-                timeout_summary="the node comes back",
-            )
-        except TimeoutError:
-            return StepResult(state=StepState.FAILED, detail=f"the node did not come back within {limit}")
-        try:
-            await workflow.wait_condition(
-                lambda: not self._differences(), timeout=INVENTORY_WAIT, timeout_summary="all GPUs are found"
-            )
-        except TimeoutError:
-            found = "; ".join(self._differences())
-            return StepResult(state=StepState.FAILED, detail=f"the node came back, but not as it was: {found}")
-        return StepResult(
-            state=StepState.DONE,
-            detail=f"boot id {before} → {self._state().identity.boot_id}, all GPUs present",
-        )
-
-    def _differences(self) -> list[str]:
-        state = self._state()
-        return hardware_differences(state.input.identity.inventory, state.identity.inventory)
-
     async def _burn_in(self) -> StepResult:
-        policy = self._state().input.policy
-        result = await workflow.execute_activity_method(
-            NodeOperationActivities.run_operation,
-            self._operation(OperationKind.BURN_IN, policy.limits.burn_in),
-            **options.bounded(policy.limits.burn_in),
-            task_queue=self._queue,
+        policy = self._context.state().input.policy
+        result = await self._context.run_operation(
+            self._context.operation(OperationKind.BURN_IN, policy.limits.burn_in),
+            options.bounded(policy.limits.burn_in),
             summary=f"burn-in, level {policy.burn_in.level}",
         )
         tests = result.progress.tests
@@ -369,19 +250,23 @@ class RepairSteps:
         return StepResult(state=StepState.DONE, detail=f"{len(tests)} tests passed")
 
     async def _give_back(self) -> StepResult:
-        state = self._state()
-        result = await workflow.execute_activity_method(
-            GiveBackActivities.give_back,
-            GiveBackInput(
-                node=state.identity.node,
-                address=state.identity.operations_address,
-                mark=self.mark,
-                recorded=state.input.identity.inventory,
-                vouched_by=state.vouched_by,
-            ),
-            **options.GIVE_BACK,
-            task_queue=self._queue,
-            summary="give the node back",
+        state = self._context.state()
+        result = await self._context.asking(
+            lambda address: workflow.start_activity_method(
+                GiveBackActivities.give_back,
+                GiveBackInput(
+                    node=state.identity.node,
+                    address=address,
+                    mark=self._context.mark,
+                    recorded=state.input.identity.inventory,
+                    vouched_by=state.vouched_by,
+                ),
+                **options.GIVE_BACK,
+                # An answer that is under way counts: a mark that is gone would be taken for somebody else's doing.
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                task_queue=self._context.queue,
+                summary="give the node back",
+            )
         )
         if not result.ours:
             return StepResult(state=StepState.FAILED, detail=result.detail, taken_over=True)
@@ -390,13 +275,6 @@ class RepairSteps:
         proof = f"without proof, on the word of {state.vouched_by}" if state.vouched_by else "proven by burn-in"
         holds = f"; still held back by {', '.join(result.foreign_holds)}" if result.foreign_holds else ""
         return StepResult(state=StepState.DONE, detail=f"back in pool {state.identity.node.pool}, {proof}{holds}")
-
-
-def _reason(error: ActivityError) -> str:
-    cause: BaseException | None = error.cause
-    while cause is not None and cause.__cause__ is not None:
-        cause = cause.__cause__
-    return str(cause or error)
 
 
 def can_be_cut_short(step: Step) -> bool:

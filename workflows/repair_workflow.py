@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Coroutine, Sequence
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -35,18 +36,10 @@ with workflow.unsafe.imports_passed_through():
         Resume,
         SpareAnswer,
         StepState,
+        Wait,
     )
-    from domain.runbook import (
-        Step,
-        StepResult,
-        begin,
-        ended,
-        fault_reported,
-        next_step,
-        node_seen,
-        open_faults,
-        started,
-    )
+    from domain.repair_news import fault_reported, node_seen
+    from domain.runbook import Step, StepResult, begin, ended, latest, next_step, open_faults, started
     from workflows import options, search_attributes
     from workflows.hearing import NotUnderstoodError, understand
     from workflows.ids import REPAIR_WORKFLOW, cluster_task_queue, pool_workflow_id
@@ -79,6 +72,7 @@ class RepairWorkflow:
         self._chronicle = Chronicle.of(self._state)
         self._recording: list[asyncio.Task[None]] = []
         self._shown: tuple[str, str] = ("", "")
+        self._released = False
 
     @workflow.run
     async def run(self, repair: RepairInput) -> RepairResult:
@@ -91,9 +85,8 @@ class RepairWorkflow:
                     await self._perform(step)
         except asyncio.CancelledError:
             self._cancelled()
-        if self._state.outcome is None:
-            await self._give_up()
-        return await self._finish()
+        # From here on a cancel request changes nothing: the pool must hear how it ended.
+        return await _to_the_end(self._finish())
 
     def _cancelled(self) -> None:
         """A cancel request (Temporal's own button) is an abort by nobody in particular."""
@@ -104,7 +97,7 @@ class RepairWorkflow:
         await workflow.wait_condition(lambda: not self._state.paused_by or self._state.abort is not None)
         if self._state.abort is not None:
             return None
-        if not self._state.quarantined and not open_faults(self._state):
+        if self._state.step("quarantine") is None and not open_faults(self._state):
             self._end(Outcome.CLEARED, "the fault cleared before anything was done")
         return next_step(self._state)
 
@@ -112,27 +105,35 @@ class RepairWorkflow:
         """Return whether the step may run; otherwise wait until something has changed and let the plan be read anew."""
         if permission(self._state, step).allowed:
             return True
+        before = self._state.wait
         self._change(waiting(self._state, step, workflow.now()))
         wait = self._state.wait
         assert wait is not None
-        self._chronicle.asked(wait, workflow.now())
+        if before is None or (before.step_id, before.digest) != (wait.step_id, wait.digest):
+            self._chronicle.asked(wait, workflow.now())
         self._record_soon()
         watching = self._watch_mark()
         timeout = None if wait.until is None else wait.until - workflow.now()
         try:
             await workflow.wait_condition(
-                lambda: self._answered(step) or (watching is not None and watching.done()),
+                lambda: self._answered(step) or _mark_gone(watching),
                 timeout=timeout,
                 timeout_summary=f"answer to {step.step_id}",
             )
         except TimeoutError:
-            state, urgent = nobody_answered(self._state, workflow.now())
-            if state != self._state:
-                self._change(state)
-                self._chronicle.unanswered(wait, urgent, workflow.now())
+            self._unanswered(step, wait)
         if watching is not None:
             self._judge_mark(watching)
         return False
+
+    def _unanswered(self, step: Step, wait: Wait) -> None:
+        if self._answered(step):
+            # The answer came in the very moment in which its time was over.
+            return
+        state, urgent = nobody_answered(self._state, workflow.now())
+        if state != self._state:
+            self._change(state)
+            self._chronicle.unanswered(wait, urgent, workflow.now())
 
     def _answered(self, step: Step) -> bool:
         """Return whether the plan must be read anew: allowed, ordered, aborted, changed or paused."""
@@ -197,26 +198,46 @@ class RepairWorkflow:
         assert abort is not None
         safe = not self._state.rungs_run and not self._state.fenced and not open_faults(self._state)
         kept = "the node stays out, with our mark, in that person's hands"
-        if self._state.quarantined and (abort.give_back or safe):
-            released = await workflow.execute_activity_method(
+        touched = self._state.step("quarantine") is not None
+        if touched and (abort.give_back or safe):
+            kept = await self._undo_quarantine()
+        elif not touched:
+            kept = "nothing had been done yet"
+        running = {moved.workload.id for moved in self._state.moved if moved.running}
+        stopped = [w.name or w.id for w in self._state.workloads if w.id not in running]
+        if stopped and latest(self._state, "drain") is not None:
+            kept += f"; taken off the node and NOT running again: {', '.join(stopped)}"
+        why = f": {abort.reason}" if abort.reason else ""
+        self._end(Outcome.ABORTED, f"by {abort.by}{why}; {kept}")
+
+    async def _undo_quarantine(self) -> str:
+        try:
+            result = await workflow.execute_activity_method(
                 QuarantineActivities.release,
                 self._steps.marked,
                 **options.SCHEDULER_CALL,
                 task_queue=self._queue,
                 summary="undo our quarantine",
             )
-            kept = "our quarantine is undone" if released.ours else released.detail
-        elif not self._state.quarantined:
-            kept = "nothing had been done yet"
-        why = f": {abort.reason}" if abort.reason else ""
-        self._end(Outcome.ABORTED, f"by {abort.by}{why}; {kept}")
+        except ActivityError as error:
+            return f"our quarantine could not be undone ({error.cause or error}): lift it by hand"
+        self._released = True
+        return "our quarantine is undone" if result.ours else result.detail
 
     async def _finish(self) -> RepairResult:
-        """Tell the pool, write the record, and end only when every message has been handled."""
+        """Undo what is left to undo, tell the pool, write the record, end when every message has been handled."""
+        if self._state.outcome is None:
+            await self._give_up()
         state = self._state
         assert state.outcome is not None
+        kept = state.abort is not None and state.quarantined and not self._released
         result = RepairResult(
-            outcome=state.outcome, detail=state.outcome_detail, rungs=state.rungs_run, moved=state.moved
+            outcome=state.outcome,
+            detail=state.outcome_detail,
+            rungs=state.rungs_run,
+            moved=state.moved,
+            handled=tuple(fault.key for fault in state.faults) if state.vouched_by else state.cleared,
+            held_by=state.abort.by if kept and state.abort is not None else "",
         )
         self._chronicle.over(state, workflow.now())
         self._record_soon()
@@ -375,3 +396,19 @@ class RepairWorkflow:
     def get_repair(self) -> RepairView:
         """Return everything the repair knows."""
         return RepairView(repair_id=self._state.repair_id, state=self._state)
+
+
+def _mark_gone(watching: workflow.ActivityHandle | None) -> bool:  # type: ignore[type-arg]
+    """Return whether the watch has seen our mark disappear; a watch that broke has seen nothing."""
+    if watching is None or not watching.done() or watching.cancelled() or watching.exception() is not None:
+        return False
+    return not watching.result().ours
+
+
+async def _to_the_end(work: Coroutine[None, None, RepairResult]) -> RepairResult:
+    """Run to its end what a cancel request must not interrupt."""
+    running = asyncio.ensure_future(work)
+    while not running.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(running)
+    return running.result()

@@ -104,7 +104,7 @@ def do(state: RepairState, result: StepResult, seconds: float = 1, by: str = "po
 def plan_of(state: RepairState, results: dict[str, StepResult], default: StepResult, limit: int = 30) -> list[str]:
     """Return the ids of the steps that a repair takes when each ends as given, until it is over or asks."""
     taken: list[str] = []
-    while (step := next_step(state)) is not None and step.step_id != "ask" and len(taken) < limit:
+    while (step := next_step(state)) is not None and not step.step_id.startswith("ask") and len(taken) < limit:
         taken.append(step.step_id)
         result = results.get(step.step_id, default)
         state = ended(started(state, step, "policy", at(len(taken))), step, result, at(len(taken) + 1))

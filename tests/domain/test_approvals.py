@@ -8,7 +8,8 @@ from domain.approvals import digest, hear, nobody_answered, only_observes, permi
 from domain.faults import Rung
 from domain.policy import Policy
 from domain.repair import Abort, Approve, Override, OverrideAction, Pause, Phase, Reject, RepairState, Resume, StepState
-from domain.runbook import Step, StepResult, fault_reported, next_step
+from domain.repair_news import fault_reported
+from domain.runbook import Step, StepResult, ended, next_step, started
 from tests.domain.builders import at, do, event, fault, identity, policy, repair
 
 DONE = StepResult(state=StepState.DONE)
@@ -215,3 +216,58 @@ def test_an_action_that_the_policy_only_observes_waits_for_an_override() -> None
     assert state.wait.override_only
     refused = hear(state, Approve(by="ana", step="reboot", digest=digest(state, step)), at(11))
     assert "override" in refused.answer.message
+
+
+def test_a_return_that_a_person_orders_comes_at_once_even_before_the_drain() -> None:
+    state = do(repair(), DONE)
+    ordered = hear(state, Override(by="ben", action=OverrideAction.RETURN, reason="wrong node"), at(3)).state
+    step = next_step(ordered)
+    assert step is not None
+    assert step.step_id == "return"
+    assert permission(ordered, step).allowed
+
+
+def test_a_rung_cannot_be_ordered_while_work_is_still_on_the_node() -> None:
+    state = do(repair(), DONE)
+    heard = hear(state, Override(by="ben", action=OverrideAction.REBOOT, reason="now"), at(3))
+    assert not heard.answer.accepted
+    assert "off the node" in heard.answer.message
+
+
+def test_what_is_ordered_while_a_rung_runs_comes_after_it() -> None:
+    state, step = asked()
+    running = started(approve(state, step), step, "ana", at(12))
+    ordered = hear(running, Override(by="ben", action=OverrideAction.POWER_CYCLE, reason="sure"), at(13)).state
+    after = ended(ordered, step, DONE, at(14))
+    following = next_step(after)
+    assert following is not None
+    assert following.step_id == "power_cycle"
+    assert permission(after, following).allowed
+
+
+def test_a_persons_word_for_the_node_ends_with_the_next_fault() -> None:
+    state, _ = asked()
+    vouched = hear(state, Override(by="ben", action=OverrideAction.RETURN, reason="ok"), at(12)).state
+    assert vouched.vouched_by == "ben"
+    later = fault_reported(vouched, event(fault("gpu.ecc_uncorrectable", seconds=20)), at(20))
+    assert later.vouched_by == ""
+    assert not later.proven
+
+
+@pytest.mark.parametrize("failing", ["quarantine", "fence", "burn_in"])
+def test_proceed_tries_again_what_could_not_be_done(failing: str) -> None:
+    could_not = StepResult(state=StepState.FAILED, detail="the BMC is away", could_not=True)
+    state = repair(fault("node.unreachable") if failing == "fence" else fault())
+    while True:
+        step = next_step(state)
+        assert step is not None
+        if step.step_id == f"ask-{failing}":
+            break
+        state = do(state, could_not if step.step_id == failing else DONE)
+    held = waiting(state, step, at(30))
+    assert "the BMC is away" in (held.wait.reason if held.wait else "")
+    ordered = hear(held, Override(by="ben", action=OverrideAction.PROCEED, reason="it is back"), at(31)).state
+    again = next_step(ordered)
+    assert again is not None
+    assert again.step_id == f"{failing}-2"
+    assert permission(ordered, again).allowed

@@ -16,16 +16,18 @@ from domain.pool_decisions import (
     Decided,
     admit_by_person,
     close_breaker,
+    hold_is_over,
     next_look,
     repair_ended,
     repair_gone,
     repair_started,
     take_in,
     time_passed,
-    view,
 )
+from domain.pool_view import unfit_spares, view
 from domain.repair import Outcome, PastRung, RepairEnded, RepairResult
 from domain.reports import NodeEvent, NodeEventKind
+from domain.workloads import MovedWork, Workload
 from tests.domain.builders import at, event, fault, identity, node, policy, rungs
 
 NAMES = tuple(f"gpu-{i}" for i in range(8))
@@ -71,7 +73,8 @@ class Pool:
         self, name: str, outcome: Outcome = Outcome.RETURNED, seconds: float = 100, **more: object
     ) -> list[Command]:
         record = self.state.nodes[name]
-        result = RepairResult(outcome=outcome, detail="").model_copy(update=more)
+        handled = tuple(known.key for known in record.faults)
+        result = RepairResult(outcome=outcome, detail="", handled=handled).model_copy(update=more)
         ended = RepairEnded(
             repair_id=record.repair_id, node=name, at=at(seconds), result=result, identity=record.identity
         )
@@ -95,7 +98,8 @@ def test_a_fatal_fault_starts_one_repair_and_its_repeats_go_to_it() -> None:
         told(fault(seconds=5), Transition.REPEATED), told(fault("gpu.ecc_uncorrectable", seconds=6)), seconds=6
     )
     assert pool.started() == ["gpu-3"]
-    assert [command.repair_id for command in more] == ["repair/c1/gpu-3/1"] * 2
+    # The repetition is no news: a fault that repeats for days must not fill the repair's history.
+    assert [command.repair_id for command in more] == ["repair/c1/gpu-3/1"]
 
 
 def test_all_faults_of_one_report_on_one_node_are_one_incident() -> None:
@@ -318,10 +322,56 @@ def test_a_repair_that_is_gone_without_a_word_frees_its_place_and_its_faults_are
     asked = pool.wait(301)
     assert [command.repair_id for command in asked if command.forward_seen] == ["repair/c1/gpu-3/1"]
     pool._take(repair_ended(pool.state, repair_gone("gpu-3", pool.state.nodes["gpu-3"], at(302)), pool.policy, at(302)))
-    assert pool.started() == ["gpu-3", "gpu-5"]
-    pool.end("gpu-5", seconds=400)
+    # Its mark is still on the node, so the node is still out.
+    assert pool.started() == ["gpu-3"]
     pool.wait(302 + 601)
-    assert pool.started() == ["gpu-3", "gpu-5", "gpu-3"]
+    assert pool.started() == ["gpu-3", "gpu-3"]
+    pool.end("gpu-3", seconds=1000)
+    assert pool.started() == ["gpu-3", "gpu-3", "gpu-5"]
+
+
+def test_a_fault_that_came_too_late_for_a_repair_starts_the_next_one() -> None:
+    pool = Pool()
+    pool.hear(told(fault()))
+    pool.hear(told(fault("gpu.ecc_uncorrectable", seconds=90)), seconds=90)
+    pool.end("gpu-3", handled=(fault().key,))
+    assert pool.started() == ["gpu-3", "gpu-3"]
+    last = pool.commands[-1].start
+    assert last is not None
+    assert [each.fault_class for each in last.incident.faults] == ["gpu.ecc_uncorrectable"]
+
+
+def test_a_node_that_an_abort_left_to_a_person_is_left_to_that_person() -> None:
+    pool = Pool(policy(pools={"*": {"budget": {"max_nodes": 1, "max_percent": 100}}}))
+    pool.hear(told(fault()))
+    pool.end("gpu-3", Outcome.ABORTED, held_by="ana")
+    assert pool.health("gpu-3") is NodeHealth.HELD
+    pool.hear(told(fault(seconds=5000), Transition.REPEATED), told(fault(on="gpu-5")), seconds=5000)
+    pool.wait(9000)
+    assert pool.started() == ["gpu-3"]
+    assert "ana" in next(w.why for w in pool.state.waiting if w.incident.node.name == "gpu-3")
+    pool._take(hold_is_over(pool.state, "gpu-3", pool.policy, at(9001)))
+    assert len(pool.started()) == 2
+
+
+def test_an_admit_for_a_node_that_does_not_wait_means_nothing_later() -> None:
+    pool = Pool(policy(pools={"*": {"budget": {"max_nodes": 0}}}))
+    pool._take(admit_by_person(pool.state, "gpu-3", "ana", pool.policy, at(1)))
+    pool.hear(told(fault()))
+    assert pool.started() == []
+    pool._take(admit_by_person(pool.state, "gpu-3", "ana", pool.policy, at(2)))
+    assert pool.started() == ["gpu-3"]
+
+
+def test_a_used_spare_can_be_a_spare_again_and_a_sick_one_is_never_leased() -> None:
+    pool = Pool(policy(pools={"*": {"budget": {"max_nodes": 8, "max_percent": 100}}}))
+    pool.hear(told(fault()), told(fault("gpu.row_remap_pending", on="gpu-6")), lost("gpu-7"))
+    pool.state = pool.state.model_copy(update={"leased": {"gpu-1": "repair/c1/gpu-3/1"}})
+    assert {"gpu-3", "gpu-6", "gpu-7"} <= set(unfit_spares(pool.state, "repair/c1/gpu-9/1"))
+    moved = MovedWork(workload=Workload(id="j"), spare="gpu-1")
+    commands = pool.end("gpu-3", moved=(moved,))
+    assert pool.state.leased == {}
+    assert not [command for command in commands if command.return_spare]
 
 
 EVENTS = st.one_of(
@@ -374,3 +424,54 @@ def _one_repair_per_node(pool: Pool, now: datetime) -> None:
     assert len(running) == len(set(running)), now
     for entry in pool.state.waiting:
         assert not pool.state.nodes[entry.incident.node.name].repair_id
+
+
+def at_gateway(said: NodeEvent, gateway: str) -> NodeEvent:
+    return said.model_copy(update={"gateway": gateway})
+
+
+@pytest.mark.parametrize(
+    ("saw_it", "misses_it", "seconds", "believed"),
+    [
+        ("gw-a", "gw-a", 20, True),
+        ("gw-b", "gw-a", 20, False),
+        ("", "gw-a", 20, True),
+        ("gw-a", "", 20, True),
+        ("gw-a", "gw-a", 5, False),
+        ("", "", 5, False),
+    ],
+)
+def test_only_the_gateway_that_saw_a_node_last_can_miss_it(
+    saw_it: str, misses_it: str, seconds: float, believed: bool
+) -> None:
+    pool = Pool()
+    pool.hear(at_gateway(seen("gpu-3", 10), saw_it))
+    pool.hear(at_gateway(lost("gpu-3", seconds), misses_it))
+    assert (pool.health("gpu-3") is NodeHealth.LOST) is believed
+
+
+def test_a_node_is_shown_with_the_gateway_that_saw_it_last() -> None:
+    pool = Pool()
+    pool.hear(at_gateway(seen("gpu-3", 10), "gw-a"), at_gateway(seen("gpu-4", 10), "gw-a"))
+    pool.hear(at_gateway(seen("gpu-3", 20), "gw-b"))
+    shown = {entry.name: entry.gateway for entry in view(pool.state, pool.policy).nodes}
+    assert (shown["gpu-3"], shown["gpu-4"], shown["gpu-5"]) == ("gw-b", "gw-a", "")
+
+
+def test_a_late_word_from_a_gateway_that_a_node_has_left_brings_it_neither_back_there_nor_to_its_old_boot() -> None:
+    pool = Pool()
+    pool.hear(at_gateway(seen("gpu-3", 20, boot="boot-2"), "gw-b"))
+    before = pool.state
+    pool.hear(at_gateway(seen("gpu-3", 10, boot="boot-1"), "gw-a"))
+    assert pool.state == before
+    pool.hear(at_gateway(lost("gpu-3", 30), "gw-b"))
+    assert pool.health("gpu-3") is NodeHealth.LOST
+
+
+def test_a_node_that_comes_back_at_another_gateway_is_not_lost_any_more() -> None:
+    pool = Pool()
+    pool.hear(at_gateway(seen("gpu-3", 10), "gw-a"), at_gateway(lost("gpu-3", 20), "gw-a"))
+    pool.hear(at_gateway(seen("gpu-3", 30), "gw-b"))
+    assert pool.health("gpu-3") is NodeHealth.HEALTHY
+    pool.hear(at_gateway(lost("gpu-3", 40), "gw-b"))
+    assert pool.health("gpu-3") is NodeHealth.LOST

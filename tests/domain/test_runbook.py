@@ -6,7 +6,8 @@ import pytest
 
 from domain.faults import Rung, Severity, Transition
 from domain.repair import Outcome, PastRung, Phase, StepState
-from domain.runbook import StepResult, fault_reported, next_step, node_seen, open_faults
+from domain.repair_news import fault_reported, node_seen
+from domain.runbook import StepResult, next_step, open_faults, started
 from domain.workloads import Workload
 from tests.domain.builders import at, do, event, fault, identity, plan_of, policy, repair
 
@@ -68,7 +69,63 @@ def test_attempts_are_bounded_whatever_the_ladder_says() -> None:
 
 
 def test_a_quarantine_that_cannot_be_made_asks_instead_of_going_on() -> None:
-    assert plan_of(repair(), {"quarantine": FAILED}, DONE) == ["quarantine", "ask"]
+    assert plan_of(repair(), {"quarantine": FAILED}, DONE) == ["quarantine", "ask-quarantine"]
+
+
+COULD_NOT = StepResult(state=StepState.FAILED, detail="the scheduler is away", could_not=True)
+
+
+@pytest.mark.parametrize("step", ["burn_in", "return"])
+def test_an_outage_of_ours_says_nothing_about_the_node(step: str) -> None:
+    """A node that could not be proven or given back is not rebooted for it: a person is asked."""
+    plan = plan_of(repair(), {step: COULD_NOT}, DONE)
+    assert plan[-2:] == [step, f"ask-{step}"]
+    assert plan.count("reboot") == 1
+    assert "power_cycle" not in plan
+
+
+def test_a_rung_that_never_began_is_no_history() -> None:
+    state = do(do(repair(), DONE), DONE)
+    state = do(state, COULD_NOT)
+    assert state.rungs_run == ()
+    step = next_step(state)
+    assert step is not None
+    assert step.step_id == "ask-reboot"
+
+
+def test_a_fence_that_fails_asks_before_anything_is_rebooted() -> None:
+    plan = plan_of(repair(), {"quarantine": BUSY, "drain": FAILED, "fence": FAILED}, DONE)
+    assert plan == ["quarantine", "checkpoint", "drain", "fence", "ask-fence"]
+
+
+def test_work_that_could_not_be_recovered_is_tried_again_after_the_rung() -> None:
+    plan = plan_of(repair(), {"quarantine": BUSY, "recover": FAILED}, DONE)
+    assert plan[-6:] == ["recover", "reboot", "recover-2", "burn_in", "return", "returned"]
+
+
+def test_work_that_cannot_be_recovered_at_all_is_never_forgotten() -> None:
+    plan = plan_of(repair(), {"quarantine": BUSY, "recover": FAILED, "recover-2": FAILED}, DONE)
+    assert plan[-3:] == ["reboot", "recover-2", "ask-recover"]
+
+
+def test_a_node_that_answers_while_its_fencing_waits_for_approval_is_not_switched_off() -> None:
+    state = do(repair(fault("node.unreachable")), DONE)
+    step = next_step(state)
+    assert step is not None
+    assert step.step_id == "fence"
+    waiting_for_it = state.model_copy(update={"phase": Phase.DRAIN})
+    after = node_seen(waiting_for_it, identity())
+    step = next_step(after)
+    assert step is not None
+    assert step.step_id == "drain"
+
+
+def test_a_hello_while_the_fencing_runs_is_old_news() -> None:
+    state = do(repair(fault("node.unreachable")), DONE)
+    step = next_step(state)
+    assert step is not None
+    fencing = started(state, step, "policy", at(3))
+    assert open_faults(node_seen(fencing, identity())) == open_faults(fencing)
 
 
 def test_a_node_taken_over_ends_the_repair_wherever_it_is() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from domain.policy import Policy
 from domain.pool import PoolView
 from domain.repair import RepairResult, RepairState, RepairView
 from domain.reports import NodeEvent, NodeEventKind, PoolInput, PoolReport
+from domain.scheduling import Mark, SchedulingState
+from domain.workloads import Workload
 from runtime.temporal import ensure_search_attributes
 from simulator.client import WorldClient
 from simulator.machine import MODEL
@@ -132,12 +134,41 @@ class DirectAgents:
 
     async def cancel(self, address: str, operation_id: str) -> OperationProgress:
         """See ``NodeAgent.cancel``."""
-        raise NotImplementedError
+        await self._up(address)
+        await self._lab.world.cancel_operation(address, operation_id)
+        return self._latest[operation_id]
 
     async def inspect(self, address: str) -> NodeInspection:
         """See ``NodeAgent.inspect``."""
         await self._up(address)
         return NodeInspection(identity=await self._lab.identity(address), taken_at=datetime.now(UTC))
+
+
+class Breakable(SimulatedCluster):
+    """The simulated cluster, with calls that a test breaks: method name → error to raise."""
+
+    def __init__(self, address: str, broken: dict[str, Exception]) -> None:
+        super().__init__(address)
+        self._broken = broken
+
+    def _check(self, name: str) -> None:
+        if name in self._broken:
+            raise self._broken[name]
+
+    async def scheduling_state(self, node: NodeRef) -> SchedulingState:
+        """See ``Scheduler.scheduling_state``."""
+        self._check("scheduling_state")
+        return await super().scheduling_state(node)
+
+    async def release(self, node: NodeRef, mark: Mark) -> SchedulingState:
+        """See ``Scheduler.release``."""
+        self._check("release")
+        return await super().release(node, mark)
+
+    async def workloads(self, node: NodeRef) -> Sequence[Workload]:
+        """See ``Scheduler.workloads``."""
+        self._check("workloads")
+        return await super().workloads(node)
 
 
 class Told:
@@ -172,6 +203,7 @@ class Lab:
         self.policy = FixedPolicy(policy)
         self.ledger = SqliteLedger(directory / f"{self.cluster}.db")
         self.told = Told()
+        self.broken: dict[str, Exception] = {}
         self.address = ""
         self.world = WorldClient("")
         self._boots: dict[str, str] = {}
@@ -352,7 +384,7 @@ async def laboratory(
     serving = asyncio.create_task(service.serve("127.0.0.1:0", served.set_result))
     address = await served
     lab.world = WorldClient(address)
-    cluster = SimulatedCluster(address)
+    cluster = Breakable(address, lab.broken)
     if job_nodes:
         await lab.world.submit(training_job(job_nodes, gpus=2))
     ports = Ports(cluster, cluster, cluster, DirectAgents(lab), lab.ledger, lab.told, lab.policy)
