@@ -86,6 +86,7 @@ async def run(settings: GatewaySettings, read_again: Callable[[], GatewaySetting
     gateway = Gateway(settings, TemporalSender(connecting), metrics)
     try:
         await gateway.start()
+        gateway.expect(connecting)
         if read_again is not None:
             loop.add_signal_handler(signal.SIGHUP, _read_again, gateway, read_again)
         stopped = asyncio.create_task(stopping.wait())

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,9 @@ from grpc_health.v1 import health as grpc_health
 from grpc_health.v1 import health_pb2 as grpc_health_pb2
 from grpc_health.v1 import health_pb2_grpc as grpc_health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from temporalio.client import Client
 
+from gateway.expected import ExpectedNodes
 from gateway.hand_over import HandOver, PoolSender
 from gateway.metrics import GatewayMetrics
 from gateway.report_stream import Context, ReportStream
@@ -53,10 +56,14 @@ class Gateway:
         self._settings = settings
         self.metrics = metrics or GatewayMetrics()
         self._hand_over = HandOver(sender, self.metrics)
-        self._sessions = Sessions(self._hand_over, self.metrics, settings.silence_seconds, settings.fault_rate_per_node)
+        self._sessions = Sessions(
+            settings.name, self._hand_over, self.metrics, settings.silence_seconds, settings.fault_rate_per_node
+        )
         self._health = grpc_health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._expecting: asyncio.Task[None] | None = None
+        self._since = datetime.now(UTC)
         self.port = 0
 
     def stream(self, context: Context) -> ReportStream:
@@ -81,12 +88,27 @@ class Gateway:
         grpc_health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
         self.port = _bind(server, self._settings)
+        self._since = datetime.now(UTC)
         await server.start()
         for service in (SERVICE, ""):
             await self._health.set(service, grpc_health_pb2.HealthCheckResponse.SERVING)
         self._server = server
         self._watch = asyncio.create_task(self._sessions.watch(), name="silence watch")
         log.info("listening for agents on %s", self._settings.listen, extra={"port": self.port})
+
+    def expect(self, client: asyncio.Future[Client]) -> None:
+        """Have the nodes reported lost that a gateway of this name saw before and that do not come back.
+
+        Args:
+            client: resolves when Temporal was reached.
+        """
+        expected = ExpectedNodes(self._settings.name, self._sessions, client, self._since, self._time_to_come_back)
+        self._expecting = asyncio.create_task(expected.run(), name="expected nodes")
+
+    def _time_to_come_back(self) -> float:
+        # With the defaults longer than an agent's longest pause between two attempts, 30 s: a healthy node that is
+        # reported lost for a moment would be noise, and would count in its pool's budget.
+        return 2 * self._settings.silence_seconds + self._settings.heartbeat_seconds
 
     def change(self, settings: GatewaySettings) -> None:
         """Put another heartbeat and another silence limit in force, for connected agents too.
@@ -106,9 +128,10 @@ class Gateway:
         if self._server is None:
             return
         await self._health.enter_graceful_shutdown()
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        watching = [task for task in (self._watch, self._expecting) if task is not None]
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
         self._sessions.flush()
         if not await self._hand_over.drain(DRAIN_SECONDS):
             log.warning("stopping before Temporal accepted everything; the agents keep it and send it again")

@@ -96,6 +96,7 @@ class Sessions:
     """All nodes of this gateway.
 
     Args:
+        gateway: this gateway's name, which every event carries.
         hand_over: where events go.
         silence_seconds: a node that is silent for longer is lost, in seconds.
         fault_rate: faults per second and node that are passed on at once.
@@ -104,12 +105,14 @@ class Sessions:
 
     def __init__(
         self,
+        gateway: str,
         hand_over: HandOver,
         metrics: GatewayMetrics,
         silence_seconds: float,
         fault_rate: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self._gateway = gateway
         self._hand_over = hand_over
         self._metrics = metrics
         self._silence = silence_seconds
@@ -133,7 +136,9 @@ class Sessions:
         elif record.stream is not None:
             # The same agent on a new connection is no news; after a stream's end it is: another gateway may
             # have noticed the node's silence while it was away.
-            news = record.identity_bytes != identity_bytes or record.node != node
+            # And so it is when the old stream was quiet: the node may have been there without an end to this one.
+            quiet = _steady() - record.heard_at > self._silence / 2
+            news = quiet or record.identity_bytes != identity_bytes or record.node != node
             self._replace(record)
         if record.window.spool_id != spool_id:
             self._flush(record)
@@ -144,7 +149,7 @@ class Sessions:
         record.lost = False
         self.heard(record)
         if news:
-            self._hand_over.put(NodeEvent(kind=NodeEventKind.SEEN, node=node, at=record.heard_time, identity=identity))
+            self._tell(NodeEvent(kind=NodeEventKind.SEEN, node=node, at=record.heard_time, identity=identity))
         return record
 
     def _replace(self, record: NodeRecord) -> None:
@@ -207,7 +212,10 @@ class Sessions:
             if record.window is window and record.stream is not None:
                 record.stream.acknowledge()
 
-        self._hand_over.put(event, durable)
+        self._tell(event, durable)
+
+    def _tell(self, event: NodeEvent, on_durable: Callable[[], None] | None = None) -> None:
+        self._hand_over.put(event.model_copy(update={"gateway": self._gateway}), on_durable)
 
     def _release_later(self, record: NodeRecord) -> None:
         wait = record.flood.wait_seconds(_steady())
@@ -282,12 +290,25 @@ class Sessions:
             extra={"node": record.node.name},
         )
         # When it was last heard, not now: a node that turned up at another gateway since then is not lost.
-        self._hand_over.put(NodeEvent(kind=NodeEventKind.LOST, node=record.node, at=record.heard_time))
+        self._tell(NodeEvent(kind=NodeEventKind.LOST, node=record.node, at=record.heard_time))
         if record.stream is not None:
             # So that a node which wakes up says hello, and is seen, again.
             stream, record.stream = record.stream, None
             stream.end("silent", f"nothing was heard of node {record.node.name} for {silent:.0f} s")
             record.make_room()
+
+    def lose_absent(self, node: NodeRef, since: datetime) -> bool:
+        """Report a node lost that was seen before this process began and has not come; returns whether it was."""
+        if (node.cluster, node.name) in self._records:
+            return False
+        self._metrics.lost.inc()
+        log.warning(
+            "node %s did not come back since this gateway started and is reported lost",
+            node,
+            extra={"node": node.name},
+        )
+        self._tell(NodeEvent(kind=NodeEventKind.LOST, node=node, at=since))
+        return True
 
 
 def _steady() -> float:

@@ -8,13 +8,14 @@ Temporal tool (``TEMPORAL_ADDRESS``, ``TEMPORAL_PROFILE`` …).
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -25,6 +26,16 @@ from pydantic_settings import (
 CONFIG_VARIABLE = "KINTSUGI_CONFIG"
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$"
 """Names of clusters, pools and nodes: what Kubernetes and Slurm both allow, and no slash (see workflow ids)."""
+
+
+def _known_level(name: str) -> str:
+    if name.upper() not in LOG_LEVELS:
+        raise ValueError(f"{name!r} is none of {', '.join(LOG_LEVELS)}")
+    return name.upper()
+
+
+LOG_LEVELS = tuple(logging.getLevelName(number) for number in range(10, 60, 10))
+LogLevel = Annotated[str, AfterValidator(_known_level)]
 
 
 class SettingsError(Exception):
@@ -135,7 +146,7 @@ class AgentSettings(_ProcessSettings):
     allow_insecure: bool = False
     callers: tuple[str, ...] = ()
     tls: TlsFiles = TlsFiles()
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     log_json: bool = False
 
 
@@ -143,6 +154,7 @@ class GatewaySettings(_ProcessSettings):
     """The gateway (table ``gateway``, variables ``KINTSUGI_GATEWAY_*``).
 
     Attributes:
+        name: of this gateway alone, and the same after a restart: by it, it finds the nodes that it saw before.
         listen: ``host:port`` for agents. An address other than loopback requires ``tls``.
         heartbeat_seconds: how often agents are asked to send a heartbeat, in seconds.
         silence_seconds: a connected node that is silent for longer is reported lost, in seconds.
@@ -156,6 +168,7 @@ class GatewaySettings(_ProcessSettings):
         env_prefix="KINTSUGI_GATEWAY_", env_nested_delimiter="__", extra="forbid", validate_default=True
     )
 
+    name: str = Field(default_factory=socket.gethostname, pattern=NAME_PATTERN)
     listen: str = "127.0.0.1:7443"
     heartbeat_seconds: float = Field(5.0, gt=0)
     silence_seconds: float = Field(15.0, gt=0)
@@ -164,7 +177,7 @@ class GatewaySettings(_ProcessSettings):
     allow_insecure: bool = False
     metrics_listen: str = ""
     tls: TlsFiles = TlsFiles()
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     log_json: bool = False
 
 
@@ -196,7 +209,7 @@ class WorkerSettings(_ProcessSettings):
     shutdown_seconds: float = Field(5.0, ge=0)
     metrics_listen: str = ""
     tls: TlsFiles = TlsFiles()
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     log_json: bool = False
 
     @field_validator("scheduler")
@@ -205,6 +218,12 @@ class WorkerSettings(_ProcessSettings):
         if value not in ("standalone", "simulated"):
             raise ValueError("must be 'standalone' or 'simulated'")
         return value
+
+    @model_validator(mode="after")
+    def _simulator_is_named(self) -> WorkerSettings:
+        if self.scheduler == "simulated" and not self.simulator:
+            raise ValueError("with the scheduler 'simulated', simulator must name its host:port")
+        return self
 
 
 SettingsT = TypeVar("SettingsT", bound=_ProcessSettings)

@@ -13,7 +13,7 @@ from runtime.settings import AgentSettings, GatewaySettings, WorkerSettings, _Pr
 
 PROCESSES: tuple[type[_ProcessSettings], ...] = (AgentSettings, GatewaySettings, WorkerSettings)
 # Said in words, because the default depends on the machine or is "no value", which TOML cannot say.
-IN_WORDS = {("agent", "node"), ("worker", "policy")}
+IN_WORDS = {("agent", "node"), ("gateway", "name"), ("worker", "policy")}
 COMMENTED = re.compile(r"^# (?=[a-z_]+ = )", re.MULTILINE)
 
 

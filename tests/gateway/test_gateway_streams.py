@@ -233,6 +233,20 @@ async def test_the_same_agent_on_a_new_connection_is_no_news(gateway: Gateway, p
     assert [event.identity.boot_id for event in pools.events() if event.identity] == ["boot-1", "boot-2"]
 
 
+async def test_a_new_connection_after_a_quiet_time_is_news_since_the_node_may_have_been_elsewhere(
+    pools: Pools, agents: Agents
+) -> None:
+    gateway = await started(pools, name="gw-a", heartbeat_seconds=0.2, silence_seconds=1.0)
+    try:
+        await agents(gateway.port).hello()
+        await asyncio.sleep(0.6)  # the heartbeats of more than half the silence limit are missing
+        await agents(gateway.port).hello()
+        await until(lambda: len(pools.events(kind=NodeEventKind.SEEN)) == 2, "the node is seen again")
+        assert {event.gateway for event in pools.events()} == {"gw-a"}
+    finally:
+        await gateway.stop()
+
+
 async def test_grpc_health_says_serving(gateway: Gateway) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{gateway.port}") as channel:
         stub = grpc_health_pb2_grpc.HealthStub(channel)

@@ -16,14 +16,15 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
-from domain.reports import NodeEvent, NodeEventKind, PoolInput, PoolReport
+from domain.reports import NodeEvent, NodeEventKind, PoolInput
 from gateway.server import Gateway
 from gateway.temporal_sender import TemporalSender
 from runtime.settings import GatewaySettings
 from tests.conftest import TemporalServer, free_port
 from tests.gateway.agent_stub import AgentStub, until, until_async
 from tests.gateway.mute_proxy import MuteProxy
-from workflows.ids import POOL_WORKFLOW, REPORT_SIGNAL, WORKFLOW_TASK_QUEUE, pool_workflow_id
+from tests.gateway.pool_history import reported
+from workflows.ids import POOL_WORKFLOW, WORKFLOW_TASK_QUEUE, pool_workflow_id
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ async def test_the_first_report_wakes_the_pool(temporal_client: Client, cluster:
         assert started.task_queue.name == WORKFLOW_TASK_QUEUE
         (given,) = await temporal_client.data_converter.decode(started.input.payloads, [PoolInput])
         assert given == PoolInput(cluster=cluster, pool="h100")
-        events = await _reported(temporal_client, cluster, "h100")
+        events = await reported(temporal_client, cluster, "h100")
         assert [event.kind for event in events] == [NodeEventKind.SEEN, NodeEventKind.FAULT]
         assert events[0].identity == agent.identity
     finally:
@@ -77,7 +78,7 @@ async def test_two_pools_have_a_workflow_each(temporal_client: Client, cluster: 
             await agent.fault(1)
         for agent in agents:
             await agent.acked(1)
-            assert {event.node for event in await _reported(temporal_client, cluster, agent.node.pool)} == {agent.node}
+            assert {event.node for event in await reported(temporal_client, cluster, agent.node.pool)} == {agent.node}
     finally:
         for agent in agents:
             await agent.close()
@@ -103,7 +104,7 @@ async def test_while_temporal_stands_still_nothing_is_acknowledged_lost_or_doubl
         assert not reading.done()
         own_server.process.send_signal(signal.SIGCONT)
         assert await reading == 4
-        assert _sequences(await _reported(client, "c1", "h100")) == [1, 2, 3, 4]
+        assert _sequences(await reported(client, "c1", "h100")) == [1, 2, 3, 4]
     finally:
         await agent.close()
         await gateway.stop()
@@ -125,14 +126,14 @@ async def test_a_report_whose_answer_was_lost_arrives_once(
         await agent.fault(2)
 
         async def arrived() -> bool:
-            return 2 in _sequences(await _reported(temporal_client, cluster, "h100"))
+            return 2 in _sequences(await reported(temporal_client, cluster, "h100"))
 
         await until_async(arrived, "Temporal has the report, and the gateway does not know")
         await until(lambda: _failures(gateway) >= 2, "attempts time out")
         proxy.mute = False
         proxy.hang_up()
         assert await agent.acked(2) == 2
-        assert _sequences(await _reported(temporal_client, cluster, "h100")) == [1, 2]
+        assert _sequences(await reported(temporal_client, cluster, "h100")) == [1, 2]
     finally:
         await agent.close()
         await gateway.stop()
@@ -160,7 +161,7 @@ async def test_a_temporal_that_was_killed_gets_everything_when_it_is_back(
             TemporalServer, tmp_path / "second.log", own_server.port, tmp_path / "temporal.db"
         )
         assert await reading == 3
-        assert _sequences(await _reported(client, "c1", "h100")) == [1, 2, 3]
+        assert _sequences(await reported(client, "c1", "h100")) == [1, 2, 3]
     finally:
         await agent.close()
         await gateway.stop()
@@ -193,10 +194,10 @@ async def test_a_killed_gateway_loses_nothing(
         for sequence in (2, 3):
             await again.fault(sequence)
         assert await again.acked(3) == 3
-        assert set(_sequences(await _reported(temporal_client, cluster, "h100"))) == {1, 2, 3}
+        assert set(_sequences(await reported(temporal_client, cluster, "h100"))) == {1, 2, 3}
         second.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(second.wait, 20) == 0
-        kinds = {event.kind for event in await _reported(temporal_client, cluster, "h100")}
+        kinds = {event.kind for event in await reported(temporal_client, cluster, "h100")}
         assert NodeEventKind.LOST not in kinds
     finally:
         for stub in (agent, again):
@@ -223,7 +224,7 @@ async def test_agents_may_come_before_temporal(tmp_path: Path) -> None:
         server = await asyncio.to_thread(TemporalServer, tmp_path / "temporal.log", temporal_port)
         assert await reading == 1
         client = await Client.connect(server.address, data_converter=pydantic_data_converter)
-        assert _sequences(await _reported(client, "c1", "h100")) == [1]
+        assert _sequences(await reported(client, "c1", "h100")) == [1]
     finally:
         await agent.close()
         process.kill()
@@ -256,7 +257,7 @@ async def test_a_gateway_that_stood_still_calls_nobody_lost_and_reads_settings_a
         await until(lambda: "the settings in force stay" in log.read_text(), "a typo changes nothing")
         await agent.fault(1)
         await agent.acked(1)
-        kinds = [event.kind for event in await _reported(temporal_client, cluster, "h100")]
+        kinds = [event.kind for event in await reported(temporal_client, cluster, "h100")]
         assert kinds == [NodeEventKind.SEEN, NodeEventKind.FAULT]
     finally:
         await agent.close()
@@ -273,6 +274,7 @@ async def test_a_gateway_that_stood_still_calls_nobody_lost_and_reads_settings_a
         ([], {"KINTSUGI_GATEWAY_TLS__CA": "ca.pem"}, "there is no cert and no key"),
         ([], {"KINTSUGI_GATEWAY_HEARTBEAT_SECONDS": "often"}, "heartbeat_seconds"),
         (["--log-level", "LOUD"], {}, "LOUD"),
+        ([], {"KINTSUGI_GATEWAY_NAME": "rack 7/b"}, "name: String should match pattern"),
         ([], {"KINTSUGI_GATEWAY_SILENCE_SECONDS": "6"}, "at least twice heartbeat_seconds"),
     ],
 )
@@ -323,19 +325,6 @@ async def _connected(agent: AgentStub) -> int:
     await until_async(ready, "the gateway listens")
     agent.reopen()
     return (await agent.hello()).acked_sequence
-
-
-async def _reported(client: Client, cluster: str, pool: str) -> list[NodeEvent]:
-    """Return what stands in the pool's history, in order."""
-    handle = client.get_workflow_handle(pool_workflow_id(cluster, pool))
-    events: list[NodeEvent] = []
-    async for entry in handle.fetch_history_events():
-        if entry.HasField("workflow_execution_signaled_event_attributes"):
-            signalled = entry.workflow_execution_signaled_event_attributes
-            assert signalled.signal_name == REPORT_SIGNAL
-            (report,) = await client.data_converter.decode(signalled.input.payloads, [PoolReport])
-            events.extend(report.events)
-    return events
 
 
 def _sequences(events: list[NodeEvent]) -> list[int]:
