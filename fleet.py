@@ -20,7 +20,7 @@ from domain.errors import KintsugiError
 from domain.gpu_snapshot import GpuSnapshot
 from domain.nodes import NodeRef
 from runtime import exits, logs
-from runtime.settings import AgentSettings, SettingsError, load
+from runtime.settings import LOG_LEVELS, AgentSettings, SettingsError, load
 from simulator.client import WorldClient
 from simulator.kernel_text import KERNEL_RELEASE
 from simulator.node_driver import NodeDriver
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--gateway", default="127.0.0.1:7443", metavar="HOST:PORT", help="the gateway to report to")
     parser.add_argument("--state-dir", type=Path, required=True, help="where each agent keeps its spool")
     parser.add_argument("--nodes", type=lambda text: text.split(","), default=[], help="only these, comma separated")
-    parser.add_argument("--log-level", default="WARNING", help="DEBUG, INFO, WARNING or ERROR")
+    parser.add_argument("--log-level", default="WARNING", choices=LOG_LEVELS, help="how much to say")
     options = parser.parse_args()
     logs.configure(options.log_level)
     try:

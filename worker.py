@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 import activities
@@ -78,17 +79,24 @@ def workers(client: Client, cluster: str, world: World, shutdown: timedelta) -> 
 
 async def serve(settings: WorkerSettings) -> None:
     """Work until SIGTERM or SIGINT; running activities get the settings' time to end by themselves."""
-    world = wire(settings)
-    await world.policy.current()
-    client = await connect(metrics_listen=settings.metrics_listen)
-    await ensure_search_attributes(client, search_attributes.ALL)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    world = wire(settings)
+    await world.policy.current()
+    connecting = asyncio.create_task(connect(metrics_listen=settings.metrics_listen))
+    stopped = asyncio.create_task(stop.wait())
+    # Temporal may be away for as long as it likes; a stop must not wait for it.
+    await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if stopped.done():
+        connecting.cancel()
+        return
+    client = connecting.result()
+    await ensure_search_attributes(client, search_attributes.ALL)
     workflows, acting = workers(client, settings.cluster, world, timedelta(seconds=settings.shutdown_seconds))
     async with workflows, acting:
         log.info("working for cluster %s, scheduler %s", settings.cluster, settings.scheduler)
-        await stop.wait()
+        await stopped
         log.info("stopping")
 
 
@@ -114,6 +122,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (SettingsError, KintsugiError, OSError) as error:
         exits.complain(str(error))
         exits.leave(exits.USAGE)
+    except RPCError as error:
+        exits.complain(f"Temporal did not let this worker set itself up: {error}")
+        exits.leave(1)
     except KeyboardInterrupt:
         exits.leave(exits.INTERRUPTED)
     exits.leave(exits.OK)

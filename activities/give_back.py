@@ -63,15 +63,21 @@ class GiveBackActivities:
     @activity.defn(name="give_back")
     async def give_back(self, order: GiveBackInput) -> GiveBackResult:
         """Return the node if nothing speaks against it; undo only what carries our mark."""
-        if not order.vouched_by:
-            async with heartbeating() as heartbeat:
+        async with heartbeating() as heartbeat:
+            if not order.vouched_by:
                 said = await self._objections_that_stay(order, heartbeat)
-            if said:
-                return GiveBackResult(returned=False, objections=tuple(said))
+                if said:
+                    return GiveBackResult(returned=False, objections=tuple(said))
+            return await self._release(order)
+
+    async def _release(self, order: GiveBackInput) -> GiveBackResult:
         try:
             state = await self._scheduler.release(order.node, order.mark)
         except NotOursError as error:
-            return GiveBackResult(returned=False, ours=False, detail=str(error))
+            state = await self._scheduler.scheduling_state(order.node)
+            if activity.info().attempt == 1 or state.our_mark is not None:
+                return GiveBackResult(returned=False, ours=False, detail=str(error))
+            # A worker that died right after it had released the node could not say so: that was us, nobody else.
         return GiveBackResult(returned=True, foreign_holds=state.foreign_holds)
 
     async def _objections_that_stay(self, order: GiveBackInput, heartbeat: Heartbeat) -> list[str]:

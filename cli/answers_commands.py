@@ -20,8 +20,19 @@ if TYPE_CHECKING:
 
     from domain.repair import Answer
 
+
+
+def _somebody(by: str) -> str:
+    if not by.strip():
+        raise typer.BadParameter("say who you are: it goes to the ledger")
+    return by
+
+
 By = Annotated[
-    str, typer.Option("--by", help="Who says so; goes to the ledger.", show_default="you", default_factory=me)
+    str,
+    typer.Option(
+        "--by", help="Who says so; goes to the ledger.", show_default="you", default_factory=me, callback=_somebody
+    ),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why; goes to the ledger.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask back.")]

@@ -46,6 +46,7 @@ async def connected(address: str | None, namespace: str | None) -> AsyncIterator
     from temporalio.service import RPCError
 
     from runtime import temporal
+    from runtime.settings import SettingsError
 
     target = address or _local_address()
     try:
@@ -56,7 +57,7 @@ async def connected(address: str | None, namespace: str | None) -> AsyncIterator
             f"Temporal at {target or temporal.DEFAULT_ADDRESS} does not answer within 15 s. Start it with"
             " `kintsugi up`, or set TEMPORAL_ADDRESS to where it runs."
         ) from None
-    except (ConnectionError, FileNotFoundError) as error:
+    except (ConnectionError, SettingsError) as error:
         raise CouldNotError(_shortened(str(error))) from None
     except (ValueError, RuntimeError) as error:
         raise CouldNotError(f"the Temporal settings (TEMPORAL_*, --address) cannot be used: {error}") from None

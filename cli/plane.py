@@ -131,7 +131,7 @@ async def start_temporal(
 async def _serves(address: str) -> bool:
     try:
         await temporal.connect(address, attempts=1)
-    except ConnectionError:
+    except (ConnectionError, SettingsError):
         return False
     return True
 
@@ -141,7 +141,7 @@ async def reach(address: str) -> Client:
     try:
         async with asyncio.timeout(20):
             return await temporal.connect(address, attempts=3)
-    except (ConnectionError, TimeoutError) as error:
+    except (ConnectionError, SettingsError, TimeoutError) as error:
         raise CouldNotError(str(error) or f"Temporal at {address} does not answer within 20 s") from None
 
 

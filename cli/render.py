@@ -155,6 +155,9 @@ def moved_lines(state: RepairState) -> list[str]:
     lines = []
     for moved in state.moved:
         name = plain(moved.workload.name or moved.workload.id)
+        if not moved.running:
+            lines.append(plain(moved.detail or f"{name} does NOT run"))
+            continue
         where = f"goes on with {moved.spare}" if moved.spare else "was requeued"
         lost = "unknown" if moved.steps_lost < 0 else str(moved.steps_lost)
         lines.append(f"{name} {where}: {lost} steps lost, {moved.gpu_seconds_lost:g} GPU-seconds lost")

@@ -17,6 +17,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
 
+from runtime.settings import SettingsError
+
 log = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
@@ -46,8 +48,15 @@ async def connect(
 
     Raises:
         ConnectionError: Temporal did not answer within the given attempts; the text says where it was looked for.
+        SettingsError: the profile, or a file that it names, cannot be used.
     """
-    config = ClientConfig.load_client_connect_config()
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except (RuntimeError, ValueError, OSError) as error:
+        raise SettingsError(
+            f"Temporal's settings cannot be used: {error}; see TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE and the other"
+            " TEMPORAL_* variables"
+        ) from None
     if address:
         config["target_host"] = address
     if namespace:

@@ -35,7 +35,7 @@ def main() -> int:
     try:
         asyncio.run(_serve(WorldService(world, options.speed), options.listen, options.ready_file))
     except OSError as error:
-        parser.exit(1, f"simulator: {error}\n")
+        parser.exit(2, f"simulator: {error}\n")
     return 0
 
 
