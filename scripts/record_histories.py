@@ -17,6 +17,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -28,10 +29,14 @@ from tests.replay.scenarios import AFRESH_AFTER_EVENTS, SCENARIOS, Scenario
 from tests.workflows.lab import Lab, laboratory
 from workflows.ids import pool_workflow_id
 
+Recorded = tuple[str, dict[str, Any]]
+"""A workflow id and the history of one of its runs, as Temporal's JSON."""
+
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "replay" / "histories"
 
 
 def main() -> None:
+    """Read the command line and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(SCENARIOS)}")
     parser.add_argument("--commands", action="store_true", help="record the list of commands only")
@@ -40,11 +45,12 @@ def main() -> None:
     unknown = [name for name in options.names if name not in SCENARIOS]
     if unknown:
         parser.error(f"no such scenario: {', '.join(unknown)}; known are {', '.join(SCENARIOS)}")
-    commands.write()
     if not options.commands:
         options.into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
             _record(options.names or list(SCENARIOS), options.into, Path(scratch))
+    # Last: a recording that failed must not look like one that was made.
+    commands.write()
     exits.leave(exits.OK)
 
 
@@ -56,21 +62,25 @@ def _record(names: list[str], into: Path, scratch: Path) -> None:
         try:
             for name in names:
                 address = hasty.address if name == "pool_afresh" else plain.address
-                asyncio.run(_record_one(name, SCENARIOS[name], address, into, scratch / name))
+                place = scratch / name
+                place.mkdir()
+                _write(name, asyncio.run(_play(SCENARIOS[name], address, place)), into)
         finally:
             hasty.stop()
     finally:
         plain.stop()
 
 
-async def _record_one(name: str, scenario: Scenario, address: str, into: Path, scratch: Path) -> None:
-    scratch.mkdir()
+async def _play(scenario: Scenario, address: str, scratch: Path) -> list[Recorded]:
     # The identity goes into each event: not the name of the machine on which this happens to run.
     client = await Client.connect(address, data_converter=pydantic_data_converter, identity="recorder")
     async with laboratory(client, scratch, scenario.policy, scenario.nodes, scenario.spares, scenario.job_nodes) as lab:
         await scenario.play(lab)
-        recorded = [entry async for entry in _histories(client, lab, scenario)]
-    for old in [*into.glob(f"{name}.json.gz"), *into.glob(f"{name}-*.json.gz")]:
+        return [entry async for entry in _histories(client, lab, scenario)]
+
+
+def _write(name: str, recorded: list[Recorded], into: Path) -> None:
+    for old in into.glob(f"{name}-*.json.gz"):
         old.unlink()
     for number, (workflow_id, history) in enumerate(recorded, 1):
         path = into / f"{name}-{number}.json.gz"
@@ -80,7 +90,7 @@ async def _record_one(name: str, scenario: Scenario, address: str, into: Path, s
         print(f"{path.name:38} {events:4} events {path.stat().st_size / 1024:7.1f} KiB  {workflow_id}", flush=True)
 
 
-async def _histories(client: Client, lab: Lab, scenario: Scenario) -> AsyncIterator[tuple[str, dict]]:  # type: ignore[type-arg]
+async def _histories(client: Client, lab: Lab, scenario: Scenario) -> AsyncIterator[Recorded]:
     """Yield every repair's history and, when they are wanted, those of all the pool's runs, oldest first."""
     wanted = {lab.repair(node).id for node in lab.model.machines}
     if scenario.pools:
@@ -102,10 +112,13 @@ async def _first_run(client: Client, workflow_id: str) -> str:
     return described.raw_description.workflow_execution_info.first_run_id or described.run_id
 
 
-def _without_places(history: dict) -> dict:  # type: ignore[type-arg]
+def _without_places(history: dict[str, Any]) -> dict[str, Any]:
     """Leave out stack traces: they name folders of this machine, and no replay reads them."""
-    text = json.dumps(history)
-    cleaned: dict = json.loads(text, object_hook=lambda found: {k: v for k, v in found.items() if k != "stackTrace"})  # type: ignore[type-arg]
+
+    def without(found: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in found.items() if key != "stackTrace"}
+
+    cleaned: dict[str, Any] = json.loads(json.dumps(history), object_hook=without)
     return cleaned
 
 

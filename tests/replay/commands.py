@@ -1,7 +1,7 @@
 """The commands that each workflow module gives to Temporal, in the order of its source.
 
-Read from the syntax tree, so that comments, names and everything that a replay does not see do not count. A change
-here is a change that may break repairs that are running.
+Read from the syntax tree, so that comments and everything else that a replay does not see do not count; nor do the
+names and the order of functions. A change here is a change that may break repairs that are running.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).with_name("commands.json")
-MODULES = ("pool_workflow", "repair_workflow", "repair_steps")
+MODULES = tuple(sorted(path.stem for path in (ROOT / "workflows").glob("[a-z]*.py")))
 
 COMMANDS = frozenset(
     {

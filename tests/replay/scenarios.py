@@ -227,5 +227,5 @@ SCENARIOS: dict[str, Scenario] = {
     "cleared_in_grace": Scenario(cleared_in_grace, automatic(grace=[{"fault": "thermal.*", "wait": "30s"}])),
     "taken_over": Scenario(taken_over, acting()),
     "pool_of_several": Scenario(pool_of_several, ONE_AT_A_TIME, nodes=4, pools=True),
-    "pool_afresh": Scenario(pool_afresh, ONE_AT_A_TIME, nodes=4, spares=1, job_nodes=2, pools=True),
+    "pool_afresh": Scenario(pool_afresh, ONE_AT_A_TIME, nodes=4, spares=1, job_nodes=1, pools=True),
 }

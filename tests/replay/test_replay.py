@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,7 @@ def history(name: str) -> WorkflowHistory:
 
 
 def replayer(*workflows: type) -> Replayer:
-    return Replayer(
-        workflows=workflows, workflow_runner=sandbox_runner(), data_converter=pydantic_data_converter
-    )
+    return Replayer(workflows=workflows, workflow_runner=sandbox_runner(), data_converter=pydantic_data_converter)
 
 
 def repairs() -> list[str]:
@@ -91,13 +90,14 @@ def json_values(found: object, key: str) -> list[str]:
 
 @pytest.mark.parametrize("module", commands.MODULES)
 def test_the_commands_are_those_that_were_recorded(module: str) -> None:
-    now, then = commands.current()[module], commands.recorded()[module]
-    changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+    now = Counter(tuple(calls) for calls in commands.current()[module].values())
+    then = Counter(tuple(calls) for calls in commands.recorded().get(module, {}).values())
+    more, fewer = [" → ".join(calls) for calls in now - then], [" → ".join(calls) for calls in then - now]
     assert now == then, (
-        f"workflows/{module}.py gives Temporal other commands than when the histories were recorded, in"
-        f" {', '.join(changed)}. Repairs that run now would break if they meet this change: wrap it in"
-        " workflow.patched(…), then `python -m scripts.record_histories --commands`. If none can be running, record"
-        " anew with `python -m scripts.record_histories`"
+        f"workflows/{module}.py gives Temporal other commands than when the histories were recorded: now {more},"
+        f" then {fewer}. Repairs that run now would break if they meet this change: wrap it in workflow.patched(…),"
+        " then `python -m scripts.record_histories --commands`. If none can be running, record anew with"
+        " `python -m scripts.record_histories`"
     )
 
 
