@@ -74,10 +74,7 @@ class GiveBackActivities:
         try:
             state = await self._scheduler.release(order.node, order.mark)
         except NotOursError as error:
-            state = await self._scheduler.scheduling_state(order.node)
-            if activity.info().attempt == 1 or state.our_mark is not None:
-                return GiveBackResult(returned=False, ours=False, detail=str(error))
-            # A worker that died right after it had released the node could not say so: that was us, nobody else.
+            return GiveBackResult(returned=False, ours=False, detail=str(error))
         return GiveBackResult(returned=True, foreign_holds=state.foreign_holds)
 
     async def _objections_that_stay(self, order: GiveBackInput, heartbeat: Heartbeat) -> list[str]:

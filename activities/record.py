@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from temporalio import activity
 
-from domain.errors import KintsugiError
+from domain.errors import KintsugiError, TransientError
 from domain.ledger import LedgerEntry, Notice
 from domain.model import Message
 from domain.ports import Ledger, Notifier
 
 log = logging.getLogger(__name__)
+
+TELLING_ATTEMPTS = 5
+"""In so many attempts a notice that reached nobody is told again; in the next one it is given up, with an error."""
 
 
 class RecordInput(Message):
@@ -30,10 +34,23 @@ class RecordActivities:
 
     @activity.defn(name="record")
     async def record(self, order: RecordInput) -> None:
-        """Write the entries (each once, however often this runs) and tell the notices."""
+        """Write the entries and tell the notices, each once by its id, however often this runs.
+
+        Raises:
+            TransientError: the ledger is busy, or somebody could not be told and there is an attempt left for it.
+        """
         await self._ledger.record(order.entries)
-        for notice in order.notices:
-            try:
-                await self._notifier.tell(notice)
-            except KintsugiError as error:
-                log.error("could not tell %s %r: %s", notice.audience, notice.title, error)
+        # All at once: one that waits for its time-out must not use up the time of the others.
+        missed = [error for error in await asyncio.gather(*map(self._tell, order.notices)) if error is not None]
+        if missed:
+            raise TransientError("; ".join(str(error) for error in missed))
+
+    async def _tell(self, notice: Notice) -> TransientError | None:
+        """Tell one notice; return why it has to be told again."""
+        try:
+            await self._notifier.tell(notice)
+        except KintsugiError as error:
+            if isinstance(error, TransientError) and activity.info().attempt <= TELLING_ATTEMPTS:
+                return error
+            log.error("could not tell %s %r: %s", notice.audience, notice.title, error)
+        return None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from domain.repair import Answer
 
 
-
 def _somebody(by: str) -> str:
     if not by.strip():
         raise typer.BadParameter("say who you are: it goes to the ledger")

@@ -13,6 +13,7 @@ from domain.nodes import NodeRef
 from domain.pool_notices import YOU
 from domain.repair import Answer, Outcome, RepairState, Wait
 from domain.runbook import Step, StepResult
+from domain.workloads import MovedWork
 
 OPERATORS = "operators"
 URGENT_OUTCOMES = (Outcome.ABORTED, Outcome.TAKEN_OVER, Outcome.REPLACED)
@@ -29,6 +30,7 @@ class Chronicle:
         self._count = 0
         self._entries: list[LedgerEntry] = []
         self._notices: list[Notice] = []
+        self._moved: list[MovedWork] = []
 
     @classmethod
     def of(cls, state: RepairState) -> Chronicle:
@@ -82,6 +84,10 @@ class Chronicle:
         """A step ended."""
         self._add(EntryKind.STEP, f"{step.step_id} {result.state}: {result.detail}", now, who=by)
         for moved in result.moved or ():
+            if moved in self._moved:
+                # A second recovery names what the first one had brought back as well.
+                continue
+            self._moved.append(moved)
             self._add(EntryKind.WORKLOAD, moved_in_words(moved), now, data=json.loads(moved.model_dump_json()))
             owner = moved.workload.owner or OPERATORS
             said, urgent = moved_in_words(moved), not moved.running

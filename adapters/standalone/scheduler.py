@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,13 @@ CREATE TABLE IF NOT EXISTS marks (
     repair_id TEXT NOT NULL,
     reason TEXT NOT NULL,
     UNIQUE (node, repair_id)
-) STRICT
+) STRICT;
+CREATE TABLE IF NOT EXISTS released (
+    node TEXT NOT NULL,
+    repair_id TEXT NOT NULL,
+    released_at TEXT NOT NULL,
+    PRIMARY KEY (node, repair_id)
+) STRICT;
 """
 
 T = TypeVar("T")
@@ -51,7 +58,7 @@ class StandaloneScheduler:
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._connection() as database:
                 database.execute("PRAGMA journal_mode = WAL")
-                database.execute(_SCHEMA)
+                database.executescript(_SCHEMA)
         except (OSError, TransientError) as error:
             raise PermanentError(f"the quarantine marks {path} cannot be opened: {error}") from None
 
@@ -63,6 +70,8 @@ class StandaloneScheduler:
                 "INSERT INTO marks (node, repair_id, reason) VALUES (?,?,?) ON CONFLICT DO NOTHING",
                 (str(node), mark.repair_id, mark.reason),
             )
+            # An earlier release says nothing about the mark that is there now.
+            database.execute("DELETE FROM released WHERE node = ? AND repair_id = ?", (str(node), mark.repair_id))
             return _state(database, node, mark.repair_id)
 
         return await self._do(put)
@@ -72,13 +81,19 @@ class StandaloneScheduler:
         return await self._do(lambda database: _state(database, node))
 
     async def release(self, node: NodeRef, mark: Mark) -> SchedulingState:
-        """Remove this repair's mark and nothing else. Raises ``NotOursError`` when it is gone."""
+        """Remove this repair's mark and nothing else. That it did so is kept: asked again, it has happened already.
+
+        Raises:
+            NotOursError: the mark is gone, and it was not this repair that released it.
+        """
 
         def remove(database: sqlite3.Connection) -> SchedulingState:
-            gone = database.execute(
-                "DELETE FROM marks WHERE node = ? AND repair_id = ?", (str(node), mark.repair_id)
-            ).rowcount
-            if not gone:
+            key = (str(node), mark.repair_id)
+            if database.execute("DELETE FROM marks WHERE node = ? AND repair_id = ?", key).rowcount:
+                database.execute(
+                    "INSERT OR REPLACE INTO released VALUES (?,?,?)", (*key, datetime.now(UTC).isoformat())
+                )
+            elif not database.execute("SELECT 1 FROM released WHERE node = ? AND repair_id = ?", key).fetchone():
                 raise NotOursError(f"{node.name} no longer carries the mark of {mark.repair_id}: somebody released it")
             return _state(database, node, mark.repair_id)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from temporalio.activity import ActivityCancellationDetails
+from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import ActivityEnvironment
 
 from activities import node_operations
@@ -16,6 +18,7 @@ from domain.operations import NodeInspection, OperationKind, OperationProgress, 
 
 CALLED_OFF = ActivityCancellationDetails(cancel_requested=True)
 SHUT_DOWN = ActivityCancellationDetails(worker_shutdown=True)
+UNKNOWN = ActivityCancellationDetails(not_found=True)
 
 
 class Node:
@@ -60,9 +63,18 @@ class Node:
         raise NotImplementedError
 
 
-async def cancelled(node: Node, kind: OperationKind, why: ActivityCancellationDetails, lost: bool = False) -> None:
+async def cancelled(
+    node: Node,
+    kind: OperationKind,
+    why: ActivityCancellationDetails,
+    lost: bool = False,
+    of: WorkflowHandle[object, object] | None = None,
+    client: Client | None = None,
+) -> None:
     """Run an operation, cancel the activity while it is under way, and wait until the activity has ended so."""
-    environment = ActivityEnvironment()
+    environment = ActivityEnvironment(client)
+    if of is not None:
+        environment.info = replace(environment.info, workflow_id=of.id, workflow_run_id=of.first_execution_run_id)
     away = asyncio.Event()
 
     def hear(beat: object) -> None:
@@ -95,6 +107,24 @@ async def test_a_worker_that_shuts_down_leaves_the_operation_to_be_joined_again(
     node = Node()
     await cancelled(node, OperationKind.BURN_IN, SHUT_DOWN)
     assert node.state is OperationState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("over", "state"), [(True, OperationState.CANCELLED), (False, OperationState.RUNNING)], ids=["over", "goes_on"]
+)
+async def test_an_attempt_that_temporal_has_forgotten_stops_only_what_belongs_to_a_repair_that_is_over(
+    temporal_client: Client, over: bool, state: OperationState
+) -> None:
+    repair = await temporal_client.start_workflow("nobody-runs-it", id=f"repair-{over}", task_queue="nobody-listens")
+    if over:
+        await repair.terminate()
+    node = Node()
+
+    await cancelled(node, OperationKind.BURN_IN, UNKNOWN, of=repair, client=temporal_client)
+
+    assert node.state is state
+    if not over:
+        await repair.terminate()
 
 
 async def test_a_reset_is_never_stopped_half_way() -> None:

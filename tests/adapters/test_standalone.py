@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,11 @@ from domain.workloads import SavedWork, SaveMethod, Workload
 NODE = NodeRef(cluster="c", pool="p", name="gpu-0")
 MARK = Mark(repair_id="repair/c/gpu-0/1", reason="kintsugi: [gpu.missing] gpu/1")
 LATER = Mark(repair_id="repair/c/gpu-0/2", reason="kintsugi: [gpu.missing] gpu/2")
+
+
+def remove_by_hand(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM marks")
 
 
 @pytest.fixture
@@ -33,8 +40,30 @@ async def test_a_quarantine_survives_a_restart_and_is_released_once(
     assert (await again.scheduling_state(other)).schedulable
 
     assert (await again.release(NODE, MARK)).schedulable
+
+
+async def test_a_release_whose_answer_was_lost_is_asked_for_again_and_has_happened(
+    scheduler: StandaloneScheduler, tmp_path: Path
+) -> None:
+    await scheduler.quarantine(NODE, MARK)
+    await scheduler.release(NODE, MARK)
+
+    again = StandaloneScheduler(tmp_path / "below" / "marks.db")
+    assert (await again.release(NODE, MARK)).schedulable
     with pytest.raises(NotOursError, match="no longer carries"):
-        await again.release(NODE, MARK)
+        await again.release(NODE, LATER)
+
+
+async def test_a_mark_that_somebody_else_removed_is_not_ours_to_release(
+    scheduler: StandaloneScheduler, tmp_path: Path
+) -> None:
+    await scheduler.quarantine(NODE, MARK)
+    await scheduler.release(NODE, MARK)
+    await scheduler.quarantine(NODE, MARK)
+    remove_by_hand(tmp_path / "below" / "marks.db")
+
+    with pytest.raises(NotOursError, match="no longer carries"):
+        await scheduler.release(NODE, MARK)
 
 
 async def test_a_mark_that_an_earlier_repair_left_stays(scheduler: StandaloneScheduler) -> None:
@@ -48,8 +77,7 @@ async def test_a_mark_that_an_earlier_repair_left_stays(scheduler: StandaloneSch
 
     after = await scheduler.release(NODE, LATER)
     assert not after.schedulable, "the earlier mark is a person's to lift"
-    with pytest.raises(NotOursError):
-        await scheduler.release(NODE, LATER)
+    assert not (await scheduler.release(NODE, LATER)).schedulable
 
 
 async def test_a_drain_is_done_at_once_but_only_under_our_mark(scheduler: StandaloneScheduler) -> None:
