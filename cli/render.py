@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cli.commands_to_type import abort_here, approve_here, approve_with_temporal, folded, override_here, reject_here
 from cli.terminal import clock, console, plain, took
+from domain.narrate import SHOWN_FAULTS, worst_first
 from domain.pool import NodeHealth, PoolView
 from domain.repair import Outcome, Phase, RepairState, RepairView, StepProgress, StepRecord, StepState, Wait
 from domain.runbook import open_faults
@@ -33,6 +34,7 @@ _HEALTH_STYLE = {
     NodeHealth.LOST: "red",
     NodeHealth.WAITING: "yellow",
     NodeHealth.IN_REPAIR: "cyan",
+    NodeHealth.HELD: "yellow",
 }
 _GOOD_ENDS = (Outcome.RETURNED, Outcome.CLEARED, Outcome.OBSERVED)
 
@@ -85,7 +87,8 @@ def _what(step: StepRecord, progress: Sequence[StepProgress]) -> RenderableType:
 def faults_table(state: RepairState) -> Table:
     """Return the faults with their latest evidence."""
     table = Table("fault", "component", "severity", "seen", "evidence", box=None, padding=(0, 1))
-    for fault in state.faults:
+    shown = worst_first(state)[:SHOWN_FAULTS]
+    for fault in shown:
         gone = fault.key in state.cleared
         table.add_row(
             Text(fault.fault_class, style="strike dim" if gone else "bold"),
@@ -94,6 +97,8 @@ def faults_table(state: RepairState) -> Table:
             f"{fault.count}x, last {clock(fault.last_seen)}",
             plain(fault.evidence[-1]) if fault.evidence else "",
         )
+    if len(state.faults) > len(shown):
+        table.add_row(f"… and {len(state.faults) - len(shown)} more", "", "", "", "")
     return table
 
 
@@ -105,9 +110,12 @@ def wait_text(state: RepairState, wait: Wait, address: str) -> Text:
     )
     text.append(f"  why       {plain(wait.reason)}\n")
     text.append(f"  step      {wait.step_id}   plan {wait.digest}   ladder {' → '.join(state.ladder) or 'empty'}\n")
-    for fault in open_faults(state):
+    waiting_for = open_faults(state)
+    for fault in [fault for fault in worst_first(state) if fault in waiting_for][:SHOWN_FAULTS]:
         evidence = f": {plain(fault.evidence[-1])}" if fault.evidence else ""
         text.append(f"  evidence  {fault.fault_class} on {plain(str(fault.component))}{evidence}\n")
+    if len(waiting_for) > SHOWN_FAULTS:
+        text.append(f"  evidence  … and {len(waiting_for) - SHOWN_FAULTS} more faults\n")
     if wait.needed > 1 or wait.approved_by:
         given = ", ".join(plain(by) for by in wait.approved_by) or "nobody yet"
         text.append(f"  approvals {len(wait.approved_by)} of {wait.needed} ({given})\n")
@@ -194,7 +202,7 @@ def pool(view: PoolView, now: datetime) -> Group:
     table = Table("node", "health", "faults", "repair", box=None, padding=(0, 1))
     for node in view.nodes:
         health = Text(node.health.value, style=_HEALTH_STYLE[node.health])
-        table.add_row(node.name, health, plain(", ".join(node.faults)), node.repair_id)
+        table.add_row(node.name, health, _few(node.faults), node.repair_id)
     parts.append(table)
     for waiting in view.waiting:
         said = f"waits {took(now - waiting.since)}: {plain(waiting.incident.headline)}: {plain(waiting.why)}"
@@ -202,3 +210,8 @@ def pool(view: PoolView, now: datetime) -> Group:
     for spare, repair_id in view.leased.items():
         parts.append(Text(f"spare {spare} is leased to {repair_id}", style="dim"))
     return Group(*parts)
+
+
+def _few(faults: tuple[str, ...], most: int = 3) -> str:
+    more = f" and {len(faults) - most} more" if len(faults) > most else ""
+    return plain(", ".join(faults[:most])) + more

@@ -45,10 +45,16 @@ class Chronicle:
         )
         return chronicle
 
-    def asked(self, wait: Wait, now: datetime) -> None:
-        """A person is needed."""
+    def asked(self, wait: Wait, now: datetime, again: bool = False) -> None:
+        """A person is needed.
+
+        Asked ``again`` for the same step under a plan that has changed, this is written down but nobody is told once
+        more: a storm of faults must not become a storm of pages.
+        """
         what = wait.action or "a decision"
         self._add(EntryKind.APPROVAL, f"asks for {what} ({wait.step_id}): {wait.reason}", now, data=_wait_data(wait))
+        if again:
+            return
         answer = self._override_commands() if wait.override_only else approve_command(self._repair_id, wait)
         self._tell(f"{self._node.name} waits for you: {what}", f"{wait.reason}\n{answer}", urgent=True)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from domain.approvals import only_observes
-from domain.incident import Incident
+from domain.faults import Fault
+from domain.incident import Incident, severity_rank
 from domain.ladder import explain_ladder
 from domain.policy import Action
 from domain.pool import PoolView
@@ -16,6 +17,9 @@ from domain.workloads import MovedWork
 
 MAX_REASON = 255
 """Slurm cuts a node's reason at 256 characters."""
+
+SHOWN_FAULTS = 8
+"""A node whose kernel log overflows has hundreds of faults: so many are shown, the others counted."""
 
 _SIGNS = {
     StepState.RUNNING: "▶",
@@ -109,12 +113,23 @@ def _command(repair_id: str, name: str, said: dict[str, str]) -> str:
 
 def _faults(state: RepairState) -> str:
     rows = []
-    for fault in state.faults:
+    shown = worst_first(state)[:SHOWN_FAULTS]
+    for fault in shown:
         gone = " (cleared)" if fault.key in state.cleared else ""
         times = f", {fault.count} times" if fault.count > 1 else ""
         rows.append(f"- **{fault.fault_class}** on {fault.component}: {fault.severity}{times}{gone}")
         rows += [f"    - `{text}`" for text in fault.evidence[-2:]]
+    if len(state.faults) > len(shown):
+        rows.append(f"- and {len(state.faults) - len(shown)} more")
     return "## Faults\n" + "\n".join(rows)
+
+
+def worst_first(state: RepairState) -> list[Fault]:
+    """Return the faults as people should read them: open before cleared, then the worst, then the earliest."""
+    return sorted(
+        state.faults,
+        key=lambda fault: (fault.key in state.cleared, -severity_rank(fault.severity), fault.first_seen, fault.key),
+    )
 
 
 def _steps(state: RepairState) -> str:

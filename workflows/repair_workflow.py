@@ -110,7 +110,8 @@ class RepairWorkflow:
         wait = self._state.wait
         assert wait is not None
         if before is None or (before.step_id, before.digest) != (wait.step_id, wait.digest):
-            self._chronicle.asked(wait, workflow.now())
+            again = before is not None and before.step_id == wait.step_id
+            self._chronicle.asked(wait, workflow.now(), again=again)
         self._record_soon()
         watching = self._watch_mark()
         timeout = None if wait.until is None else wait.until - workflow.now()
